@@ -1,0 +1,1 @@
+"""What your transaction commits gets delivered."""
