@@ -1,0 +1,1 @@
+"""What users of the library need to test their own code."""

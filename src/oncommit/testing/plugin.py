@@ -1,0 +1,103 @@
+"""The pytest plugin: real servers and fresh databases as fixtures. Loaded by every pytest that finds the package.
+
+So it imports nothing heavy before a fixture is asked for. Servers start when first asked for, once a run (with
+pytest-xdist: once a worker), and end with it. A server that cannot be had skips the test, or fails it where the
+environment says `CI=true`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from oncommit.testing.servers import AnyServer, Database, Databases, ServerPool
+
+POOL = pytest.StashKey["ServerPool"]()
+KEPT_LOGS = pytest.StashKey[list[str]]()
+DEFAULT_POSTGRES = 18
+
+
+@pytest.fixture(scope="session")
+def oncommit_servers(request: pytest.FixtureRequest) -> Iterator[Callable[[str], AnyServer]]:
+    """A function from a server's name ("postgres18", "nats", …) to the running server of this run."""
+    from oncommit.testing.servers import ServerPool, ServerUnavailable
+
+    pool = request.config.stash[POOL] = ServerPool()
+
+    def get(name: str) -> AnyServer:
+        try:
+            return pool.get(name)
+        except ServerUnavailable as error:
+            if os.environ.get("CI") == "true":
+                pytest.fail(f"CI=true, so everything has to be here. {error}", pytrace=False)
+            pytest.skip(str(error))
+
+    yield get
+    if request.session.testsfailed:
+        folder = request.config.rootpath / ".pytest_cache" / "oncommit-logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        request.config.stash[KEPT_LOGS] = [str(path) for path in pool.keep_logs(folder)]
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def oncommit_postgres(request: pytest.FixtureRequest, oncommit_servers: Callable[[str], AnyServer]) -> AnyServer:
+    """PostgreSQL 18; another version by `parametrize("oncommit_postgres", [15], indirect=True)`."""
+    return oncommit_servers(f"postgres{getattr(request, 'param', DEFAULT_POSTGRES)}")
+
+
+@pytest.fixture(scope="session")
+def oncommit_make_template() -> Callable[[str], None]:
+    """What fills the template of all test databases, given its DSN. Override it to run your own migrations too."""
+
+    def migrate(dsn: str) -> None:
+        """Nothing yet."""
+
+    return migrate
+
+
+@pytest.fixture(scope="session")
+def oncommit_databases(
+    oncommit_make_template: Callable[[str], None],
+) -> Iterator[Callable[[AnyServer], Databases]]:
+    """A function from a PostgreSQL server to the maker of databases on it; one template a server and run."""
+    from oncommit.testing.servers import Databases
+
+    made: dict[str, Databases] = {}
+
+    def on(server: AnyServer) -> Databases:
+        if server.name not in made:
+            made[server.name] = Databases(server, oncommit_make_template)
+        return made[server.name]
+
+    yield on
+    for databases in made.values():
+        databases.close()
+
+
+@pytest.fixture
+def oncommit_database(
+    oncommit_postgres: AnyServer, oncommit_databases: Callable[[AnyServer], Databases]
+) -> Iterator[Database]:
+    """A fresh migrated database of this test: `.dsn`, `.url("asyncpg")`. Dropped afterwards."""
+    with oncommit_databases(oncommit_postgres).fresh() as database:
+        yield database
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Which servers were real, which versions, and what was not to be had."""
+    pool = config.stash.get(POOL, None)
+    if pool is None:
+        return
+    terminalreporter.section("oncommit servers")
+    for name, told in pool.used.items():
+        terminalreporter.line(f"{name:12} {told}")
+    for name, error in (pool.missing | pool.broken).items():
+        terminalreporter.line(f"{name:12} not available: {error}", yellow=True)
+    terminalreporter.line(f"skipped: {', '.join(pool.missing) or 'nothing'}")
+    for path in config.stash.get(KEPT_LOGS, []):
+        terminalreporter.line(f"log kept: {path}")

@@ -1,0 +1,15 @@
+"""What can go wrong with a test server."""
+
+from __future__ import annotations
+
+
+class ServerError(RuntimeError):
+    """A test server did not do what it was told; the message has the tail of its log."""
+
+
+class ServerUnavailable(ServerError):
+    """This machine lacks the program; the message says what to install or which variable to set."""
+
+
+class NotReady(Exception):
+    """The server gives no answer, or not yet the right one."""

@@ -1,0 +1,50 @@
+"""Fixtures of our own tests: short names for those of the plugin, and both ends of the PostgreSQL range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from oncommit.testing.servers import AnyServer, Database, Databases
+
+OLDEST, NEWEST = 15, 18
+
+
+@pytest.fixture(scope="session")
+def postgres(oncommit_servers: Callable[[str], AnyServer]) -> AnyServer:
+    """The newest PostgreSQL we support."""
+    return oncommit_servers(f"postgres{NEWEST}")
+
+
+@pytest.fixture(scope="session", params=[OLDEST, NEWEST], ids=lambda version: f"pg{version}")
+def any_postgres(request: pytest.FixtureRequest, oncommit_servers: Callable[[str], AnyServer]) -> AnyServer:
+    """The oldest and the newest PostgreSQL we support, one after the other."""
+    return oncommit_servers(f"postgres{request.param}")
+
+
+@pytest.fixture
+def database(postgres: AnyServer, oncommit_databases: Callable[[AnyServer], Databases]) -> Iterator[Database]:
+    """A fresh migrated database on the newest PostgreSQL."""
+    with oncommit_databases(postgres).fresh() as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def any_database(
+    any_postgres: AnyServer, oncommit_databases: Callable[[AnyServer], Databases]
+) -> Iterator[Database]:
+    """A fresh migrated database on the oldest and on the newest."""
+    with oncommit_databases(any_postgres).fresh() as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def empty_database(postgres: AnyServer) -> Iterator[Database]:
+    """A database on the newest PostgreSQL in which nothing of ours was made."""
+    with Databases(postgres, _leave_empty).fresh() as fresh:
+        yield fresh
+
+
+def _leave_empty(_dsn: str) -> None:
+    """No migration."""
