@@ -1,0 +1,1 @@
+"""The only room that knows PostgreSQL."""

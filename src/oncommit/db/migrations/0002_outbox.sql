@@ -1,0 +1,149 @@
+-- Live events: what a transaction committed and no broker has acknowledged yet. Rows leave when they are sent or dead,
+-- so the table stays as small as the backlog, whatever the history.
+
+-- What orders events: the explicit key, else the aggregate, else nothing (null: the event stands alone).
+CREATE FUNCTION oncommit.ordering_key(key text, aggregate_type text, aggregate_id text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT coalesce(key, aggregate_type || ':' || aggregate_id) $$;
+
+CREATE TABLE oncommit.outbox (
+    -- Cache 1: a session that drew ids ahead would commit them far below everybody else's.
+    id             bigint      NOT NULL GENERATED ALWAYS AS IDENTITY (CACHE 1),
+    created_at     timestamptz NOT NULL DEFAULT oncommit.now(),
+    -- When a row that is not simply pending may be taken: end of a reservation, end of a back-off, infinity for a parked head.
+    available_at   timestamptz,
+    event_id       uuid        NOT NULL DEFAULT oncommit.make_id(),
+    saga_id        uuid,
+    attempts       integer     NOT NULL DEFAULT 0,
+    crashes        integer     NOT NULL DEFAULT 0,
+    max_attempts   integer,
+    schema_version integer     NOT NULL DEFAULT 1,
+    priority       smallint    NOT NULL DEFAULT 5,
+    -- A key always falls into the same lane, so one relay at a time sees all of it. Urgent events have eight lanes of their
+    -- own above the 64 and never wait behind a backlog. Events without a key spread by their id.
+    lane           smallint    NOT NULL GENERATED ALWAYS AS (
+        CASE WHEN priority > 5
+             THEN 64 + (pg_catalog.hashtext(coalesce(key, aggregate_type || ':' || aggregate_id, event_id::text)) & 7)
+             ELSE pg_catalog.hashtext(coalesce(key, aggregate_type || ':' || aggregate_id, event_id::text)) & 63
+        END) STORED,
+    state          text        COLLATE "C" NOT NULL DEFAULT 'pending',
+    sink           text        COLLATE "C" NOT NULL DEFAULT 'main',
+    event_type     text        COLLATE "C" NOT NULL,
+    aggregate_type text        COLLATE "C",
+    aggregate_id   text        COLLATE "C",
+    key            text        COLLATE "C",
+    topic          text        COLLATE "C",
+    content_type   text        COLLATE "C" NOT NULL DEFAULT 'application/json',
+    correlation_id text        COLLATE "C",
+    causation_id   text        COLLATE "C",
+    -- json, not jsonb: the bytes go through as they were written, and it measures faster (docs/adr).
+    headers        json        NOT NULL DEFAULT '{}',
+    payload        json,
+    data           bytea,
+    last_error     text,
+
+    -- The scan order of the relay, and the replica identity that logical replication asks for. This and the id of the
+    -- event are the only indexes: each further one costs every writer.
+    CONSTRAINT outbox_scan      PRIMARY KEY (sink, lane, id),
+    CONSTRAINT outbox_event_id  UNIQUE (event_id),
+
+    CONSTRAINT outbox_state     CHECK (state IN ('pending', 'optimistic', 'failed', 'dead_letter')),
+    -- A pending event is due now; one for later belongs into outbox_delayed, where it blocks nobody.
+    CONSTRAINT outbox_due       CHECK ((state = 'pending') = (available_at IS NULL)),
+    CONSTRAINT outbox_priority  CHECK (priority BETWEEN 0 AND 9),
+    CONSTRAINT outbox_aggregate CHECK ((aggregate_type IS NULL) = (aggregate_id IS NULL)),
+    CONSTRAINT outbox_body      CHECK (payload IS NULL OR data IS NULL),
+    CONSTRAINT outbox_headers   CHECK (pg_catalog.json_typeof(headers) = 'object'),
+    CONSTRAINT outbox_names     CHECK (event_type <> '' AND sink <> ''),
+    CONSTRAINT outbox_version   CHECK (schema_version > 0),
+    CONSTRAINT outbox_counts    CHECK (attempts >= 0 AND crashes >= 0 AND max_attempts > 0)
+) WITH (
+    -- Rows live for milliseconds: vacuum by count of dead rows, not by share of the table, and don't let it nap.
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 20000,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_analyze_scale_factor = 0,
+    autovacuum_analyze_threshold = 50000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+COMMENT ON TABLE oncommit.outbox IS 'Live events, written in the transaction that they tell of. INSERT from any language: event_type, aggregate_type, aggregate_id and payload are enough.';
+
+-- Only ever run to refuse: the conditions stand in the triggers, so a legal write pays one comparison and no call.
+CREATE FUNCTION oncommit.refuse_move() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        RAISE EXCEPTION 'an event cannot begin its life as %', NEW.state
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'outbox_birth', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
+                  HINT = 'Insert it as pending, which is the default.';
+    ELSIF OLD.state IS DISTINCT FROM NEW.state THEN
+        RAISE EXCEPTION 'event % cannot go from % to %', OLD.event_id, OLD.state, NEW.state
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'outbox_moves', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
+                  HINT = 'The legal moves are drawn in the documentation under "states".';
+    END IF;
+    RAISE EXCEPTION 'what orders and names event % cannot change while it lives', OLD.event_id
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'outbox_identity', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
+              HINT = 'event_id, sink, priority, key and aggregate are fixed. Park or discard the event and add another.';
+END
+$$;
+
+CREATE TRIGGER outbox_birth BEFORE INSERT ON oncommit.outbox FOR EACH ROW
+    WHEN (NEW.state NOT IN ('pending', 'optimistic'))
+    EXECUTE FUNCTION oncommit.refuse_move();
+
+-- Same list as oncommit.states; a test compares the two, move by move.
+CREATE TRIGGER outbox_moves BEFORE UPDATE OF state ON oncommit.outbox FOR EACH ROW
+    WHEN (OLD.state <> NEW.state AND OLD.state || '>' || NEW.state NOT IN (
+        'pending>optimistic', 'optimistic>pending',
+        'pending>failed', 'failed>pending',
+        'pending>dead_letter', 'failed>dead_letter', 'dead_letter>pending'))
+    EXECUTE FUNCTION oncommit.refuse_move();
+
+CREATE TRIGGER outbox_identity BEFORE UPDATE OF event_id, sink, priority, key, aggregate_type, aggregate_id
+    ON oncommit.outbox FOR EACH ROW
+    WHEN ((OLD.event_id, OLD.sink, OLD.priority, OLD.key, OLD.aggregate_type, OLD.aggregate_id)
+          IS DISTINCT FROM (NEW.event_id, NEW.sink, NEW.priority, NEW.key, NEW.aggregate_type, NEW.aggregate_id))
+    EXECUTE FUNCTION oncommit.refuse_move();
+
+-- Events that may not go before their time. They wait aside, cost the relay nothing and hold back nobody; when due they
+-- are moved into outbox under a new id, which is their place in the order of their key.
+CREATE TABLE oncommit.outbox_delayed (
+    id             bigint      NOT NULL GENERATED ALWAYS AS IDENTITY (CACHE 1),
+    created_at     timestamptz NOT NULL DEFAULT oncommit.now(),
+    not_before     timestamptz NOT NULL,
+    event_id       uuid        NOT NULL DEFAULT oncommit.make_id(),
+    saga_id        uuid,
+    max_attempts   integer,
+    schema_version integer     NOT NULL DEFAULT 1,
+    priority       smallint    NOT NULL DEFAULT 5,
+    sink           text        COLLATE "C" NOT NULL DEFAULT 'main',
+    event_type     text        COLLATE "C" NOT NULL,
+    aggregate_type text        COLLATE "C",
+    aggregate_id   text        COLLATE "C",
+    key            text        COLLATE "C",
+    topic          text        COLLATE "C",
+    content_type   text        COLLATE "C" NOT NULL DEFAULT 'application/json',
+    correlation_id text        COLLATE "C",
+    causation_id   text        COLLATE "C",
+    headers        json        NOT NULL DEFAULT '{}',
+    payload        json,
+    data           bytea,
+
+    -- Due ones first, in the order in which they were written where the time is the same.
+    CONSTRAINT outbox_delayed_due       PRIMARY KEY (not_before, id),
+    CONSTRAINT outbox_delayed_event_id  UNIQUE (event_id),
+
+    -- As strict as outbox, so that the move when due cannot fail.
+    CONSTRAINT outbox_delayed_finite    CHECK (pg_catalog.isfinite(not_before)),
+    CONSTRAINT outbox_delayed_priority  CHECK (priority BETWEEN 0 AND 9),
+    CONSTRAINT outbox_delayed_aggregate CHECK ((aggregate_type IS NULL) = (aggregate_id IS NULL)),
+    CONSTRAINT outbox_delayed_body      CHECK (payload IS NULL OR data IS NULL),
+    CONSTRAINT outbox_delayed_headers   CHECK (pg_catalog.json_typeof(headers) = 'object'),
+    CONSTRAINT outbox_delayed_names     CHECK (event_type <> '' AND sink <> ''),
+    CONSTRAINT outbox_delayed_version   CHECK (schema_version > 0),
+    CONSTRAINT outbox_delayed_counts    CHECK (max_attempts > 0)
+);
+
+COMMENT ON TABLE oncommit.outbox_delayed IS 'Events that may not go before their time.';

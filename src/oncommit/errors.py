@@ -1,0 +1,115 @@
+"""The errors of oncommit: one tree, each with the cause and the next step in its message.
+
+    OncommitError
+    ├── ConfigError                  a setting that cannot be: schema name, limits, sinks
+    ├── InvalidEvent                 an event that must not be written; names event and field      (also ValueError)
+    │   ├── PayloadError             the payload cannot become bytes: unserialisable, NaN, NUL, too large
+    │   ├── DuplicateEvent           one id twice in one call
+    │   └── UnknownSink              a sink that this Outbox was not told of
+    ├── WriteRefused                 the connection or session cannot take the event now
+    │   ├── UnsupportedConnection    an object that is no connection or session we know            (also TypeError)
+    │   ├── NotInTransaction         true autocommit: nothing to commit the event with
+    │   ├── TransactionFailed        the transaction was already aborted or rolled back
+    │   └── ConnectionClosed         closed before the add
+    ├── SchemaError                  the tables in the database are not what this code needs
+    │   ├── SchemaMissing            never migrated
+    │   ├── SchemaOutdated           migrated by older code
+    │   └── MigrationConflict        a migration that was applied here reads otherwise now
+    ├── DatabaseUnreachable          no answer from PostgreSQL, or the login was refused           (also ConnectionError)
+    ├── CloudEventError              bytes from outside that are no CloudEvent we can read          (also ValueError)
+    ├── IllegalMove                  a change of state that the table of moves does not have
+    ├── NotFound                     no such event
+    └── MissingDependency            an optional package is needed for this                        (also ImportError)
+
+What the user's own transaction raises inside ``add`` (a deadlock, a serialization failure, a lost connection) is *not*
+wrapped: retry loops around a transaction know the driver's class and must keep seeing it.
+"""
+
+from __future__ import annotations
+
+
+class OncommitError(Exception):
+    """Root of everything that oncommit raises on purpose."""
+
+
+class ConfigError(OncommitError, ValueError):
+    """A setting that cannot be used; the message names it and says what would do."""
+
+
+class InvalidEvent(OncommitError, ValueError):  # noqa: N818 - reads as what it is: the event is invalid
+    """An event that must not be written. Nothing has reached the database."""
+
+    def __init__(self, field: str, problem: str, *, event: str | None = None) -> None:
+        self.field = field
+        self.problem = problem
+        self.event = event
+        where = f"event {event}, field {field!r}" if event else f"field {field!r}"
+        super().__init__(f"{where}: {problem}")
+
+
+class PayloadError(InvalidEvent):
+    """A payload that cannot become bytes, or too many of them."""
+
+
+class DuplicateEvent(InvalidEvent):
+    """The same event id twice in one call."""
+
+
+class UnknownSink(InvalidEvent):
+    """A sink that the Outbox was not told of, so that no relay would ever serve it."""
+
+
+class WriteRefused(OncommitError):  # noqa: N818 - reads as what it is
+    """The connection or session cannot take an event now. Nothing has reached the database."""
+
+
+class UnsupportedConnection(WriteRefused, TypeError):
+    """The object is no connection or session that oncommit knows."""
+
+
+class NotInTransaction(WriteRefused):
+    """There is no transaction that the event could commit with."""
+
+
+class TransactionFailed(WriteRefused):
+    """The transaction is aborted or over; only a rollback is left."""
+
+
+class ConnectionClosed(WriteRefused):
+    """The connection or session was closed before."""
+
+
+class SchemaError(OncommitError):
+    """The tables in the database are not what this code needs."""
+
+
+class SchemaMissing(SchemaError):
+    """The tables are not there."""
+
+
+class SchemaOutdated(SchemaError):
+    """The tables are older than this code."""
+
+
+class MigrationConflict(SchemaError):
+    """A migration that was applied to this database reads otherwise in this package."""
+
+
+class DatabaseUnreachable(OncommitError, ConnectionError):
+    """PostgreSQL did not answer, or did not let us in."""
+
+
+class CloudEventError(OncommitError, ValueError):
+    """Headers and bytes that cannot be read as a CloudEvent."""
+
+
+class IllegalMove(OncommitError):  # noqa: N818 - reads as what it is
+    """A change of state that the table of moves does not have, or whose guard said no."""
+
+
+class NotFound(OncommitError, LookupError):  # noqa: N818 - reads as what it is
+    """No event with that id: never added, rolled back, or expired."""
+
+
+class MissingDependency(OncommitError, ImportError):  # noqa: N818 - reads as what it is
+    """An optional package is needed for this; the message names the extra to install."""
