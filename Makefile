@@ -16,14 +16,18 @@ export UV_PYTHON_DOWNLOADS := never
 
 BIN := .venv/bin
 REQUIREMENTS := $(wildcard requirements/*.txt)
-SERVERS := $(wildcard scripts/install-servers)
+# SERVERS=no: do without the servers that have to be installed; tests that need them are skipped.
+SERVERS := yes
 
 .PHONY: help setup test demo lint types docs bench lock
 
 help: ## Print this list
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)$$/make \1\t\2/p' Makefile | expand -t 14
 
-setup: .venv/.installed .venv/.servers ## Install everything: .venv, the pinned packages, the servers for tests
+setup: .venv/.installed ## Install everything: .venv, the pinned packages, the servers for tests
+ifneq ($(SERVERS),no)
+	@scripts/install-servers || { echo "oncommit: not all servers are there; SERVERS=no goes on without" >&2; exit 1; }
+endif
 
 test: setup ## Run the tests against real servers: make test ARGS="-k outbox"
 	$(BIN)/python -m pytest $(ARGS)
@@ -50,6 +54,7 @@ lock: .venv/.installed ## Compile requirements/*.txt anew: make lock ARGS=--upgr
 	scripts/lock $(ARGS)
 
 # ── How setup works: a stamp for each stage, so that the second time costs nothing ────────────────
+# (scripts/install-servers sees for itself what is there.)
 
 .venv/bin/python:
 	@scripts/make-venv
@@ -62,8 +67,4 @@ lock: .venv/.installed ## Compile requirements/*.txt anew: make lock ARGS=--upgr
 .venv/.installed: $(REQUIREMENTS) pyproject.toml | .venv/.uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes $(REQUIREMENTS:%=-r %)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
-	@touch $@
-
-.venv/.servers: $(SERVERS) | .venv/.installed
-	$(if $(SERVERS),$(SERVERS),@echo "scripts/install-servers is not there: no servers installed")
 	@touch $@

@@ -23,7 +23,7 @@ REGISTRIES = [
     "pypi" + ".org",
     "python" + "hosted.org",
     "maven" + ".org",
-    "maven" + ".apache.org",
+    "repo.maven" + ".apache.org",
     "deb" + ".debian.org",
     "npm" + "js.org",
 ]
