@@ -13,6 +13,10 @@ export PYTHON
 # The settings of whoever calls must not decide what is installed, nor where.
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONPATH PYTHONHOME
 export UV_PYTHON_DOWNLOADS := never
+# Trust whom this machine trusts (a company's proxy, say); where it keeps no list, uv has its own.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+export UV_SYSTEM_CERTS := true
+endif
 
 BIN := .venv/bin
 REQUIREMENTS := $(wildcard requirements/*.txt)
