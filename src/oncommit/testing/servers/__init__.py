@@ -13,8 +13,12 @@ from oncommit.testing.servers.catalog import CATALOG, AnyServer, server
 from oncommit.testing.servers.databases import Database, Databases
 from oncommit.testing.servers.errors import NotReady, ServerError, ServerUnavailable
 from oncommit.testing.servers.external import ExternalServer
+from oncommit.testing.servers.kafka import kafka
+from oncommit.testing.servers.nats import nats
 from oncommit.testing.servers.pool import ServerPool
 from oncommit.testing.servers.postgres import postgres
+from oncommit.testing.servers.rabbitmq import rabbitmq
+from oncommit.testing.servers.redis import redis
 from oncommit.testing.servers.server import Server
 
 __all__ = [
@@ -28,6 +32,10 @@ __all__ = [
     "ServerError",
     "ServerPool",
     "ServerUnavailable",
+    "kafka",
+    "nats",
     "postgres",
+    "rabbitmq",
+    "redis",
     "server",
 ]

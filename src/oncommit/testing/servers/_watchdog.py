@@ -100,21 +100,19 @@ class Watchdog:
             todo += below
         return found
 
+    def children(self) -> list[int]:
+        """Direct children, the dead that nobody has reaped yet included."""
+        return [int(pid) for pid in Path(f"/proc/self/task/{self.own}/children").read_text().split()]
+
     def reap(self) -> None:
         if self.main is not None:
             self.main.poll()  # first, so that its exit status goes to Popen and not to the loop below
-        for pid in self.tree_zombies():
-            try:
-                os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                continue
-
-    def tree_zombies(self) -> list[int]:
-        try:
-            listed = Path(f"/proc/self/task/{self.own}/children").read_text().split()
-        except OSError:
-            return []
-        return [int(pid) for pid in listed if self.main is None or int(pid) != self.main.pid]
+        for pid in self.children():
+            if self.main is None or pid != self.main.pid:
+                try:
+                    os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    continue
 
     def send(self, number: int, pids: list[int]) -> None:
         for pid in pids:
@@ -131,12 +129,12 @@ class Watchdog:
             had |= new
 
     def kill_tree(self) -> None:
+        """Until all are reaped: a big process that looks dead may still be giving back its port and memory."""
         deadline = time.monotonic() + 10
-        while (pids := self.tree()) and time.monotonic() < deadline:
-            self.send(signal.SIGKILL, pids)
+        while (self.tree() or self.children()) and time.monotonic() < deadline:
+            self.send(signal.SIGKILL, self.tree())
             self.reap()
             time.sleep(0.005)
-        self.reap()
 
     # -- commands
 

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 from oncommit.testing.servers.errors import ServerError
 from oncommit.testing.servers.external import ExternalServer
+from oncommit.testing.servers.kafka import kafka
+from oncommit.testing.servers.nats import nats
 from oncommit.testing.servers.postgres import postgres
+from oncommit.testing.servers.rabbitmq import rabbitmq
+from oncommit.testing.servers.redis import redis
 from oncommit.testing.servers.server import Server
 
 AnyServer = Server | ExternalServer
@@ -26,6 +30,10 @@ class Entry:
 CATALOG = {
     "postgres18": Entry(lambda durable: postgres(18, durable=durable), "ONCOMMIT_TEST_POSTGRES18_DSN"),
     "postgres15": Entry(lambda durable: postgres(15, durable=durable), "ONCOMMIT_TEST_POSTGRES15_DSN"),
+    "nats": Entry(lambda durable: nats(durable=durable), "ONCOMMIT_TEST_NATS_URL"),
+    "redis": Entry(lambda durable: redis(durable=durable), "ONCOMMIT_TEST_REDIS_URL"),
+    "rabbitmq": Entry(lambda _durable: rabbitmq(), "ONCOMMIT_TEST_RABBITMQ_URL"),
+    "kafka": Entry(lambda durable: kafka(durable=durable), "ONCOMMIT_TEST_KAFKA_BOOTSTRAP", scheme="kafka"),
 }
 
 

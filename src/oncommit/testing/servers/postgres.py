@@ -67,7 +67,7 @@ def find_binaries(version: int) -> Path:
 class PostgresRecipe:
     """How to run PostgreSQL."""
 
-    port_roles = ("client",)
+    port_roles: tuple[str, ...] = ("client",)
     stop_signal = signal.SIGINT  # fast shutdown: doesn't wait for clients to leave
     unprivileged = True
 

@@ -50,7 +50,7 @@ class Home:
             argv=[str(word) for word in argv],
             cwd=str(self.folder),
             log=str(self.log),
-            env=dict(os.environ) | (env or {}),
+            env=dict(os.environ) if env is None else env,
             user=self.user,
         )
 
