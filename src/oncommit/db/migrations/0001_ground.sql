@@ -1,6 +1,13 @@
 -- The ground everything stands on: the schema, the record of what was applied, settings, the clock.
 
-CREATE SCHEMA IF NOT EXISTS oncommit;
+-- Not IF NOT EXISTS: that asks for the right to make schemas even where an administrator has made this one for us.
+DO $$
+BEGIN
+    IF pg_catalog.to_regnamespace('oncommit') IS NULL THEN
+        CREATE SCHEMA oncommit;
+    END IF;
+END
+$$;
 
 CREATE TABLE oncommit.migration (
     version    integer     PRIMARY KEY CHECK (version > 0),

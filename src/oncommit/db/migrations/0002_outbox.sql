@@ -55,6 +55,18 @@ CREATE TABLE oncommit.outbox (
     CONSTRAINT outbox_body      CHECK (payload IS NULL OR data IS NULL),
     CONSTRAINT outbox_headers   CHECK (pg_catalog.json_typeof(headers) = 'object'),
     CONSTRAINT outbox_names     CHECK (event_type <> '' AND sink <> ''),
+    -- The limits of oncommit.checks (a test compares them), so that nothing is written which the archive's indexes, whose
+    -- entries end at 2,700 bytes, could never take.
+    CONSTRAINT outbox_lengths  CHECK (
+        pg_catalog.octet_length(event_type) <= 255
+        AND pg_catalog.octet_length(sink) <= 63
+        AND pg_catalog.octet_length(topic) <= 255
+        AND pg_catalog.octet_length(aggregate_type) <= 255
+        AND pg_catalog.octet_length(aggregate_id) <= 1024
+        AND pg_catalog.octet_length(key) <= 1024
+        AND pg_catalog.octet_length(content_type) <= 255
+        AND pg_catalog.octet_length(correlation_id) <= 512
+        AND pg_catalog.octet_length(causation_id) <= 512),
     CONSTRAINT outbox_version   CHECK (schema_version > 0),
     CONSTRAINT outbox_counts    CHECK (attempts >= 0 AND crashes >= 0 AND max_attempts > 0)
 ) WITH (
@@ -142,6 +154,18 @@ CREATE TABLE oncommit.outbox_delayed (
     CONSTRAINT outbox_delayed_body      CHECK (payload IS NULL OR data IS NULL),
     CONSTRAINT outbox_delayed_headers   CHECK (pg_catalog.json_typeof(headers) = 'object'),
     CONSTRAINT outbox_delayed_names     CHECK (event_type <> '' AND sink <> ''),
+    -- The limits of oncommit.checks (a test compares them), so that nothing is written which the archive's indexes, whose
+    -- entries end at 2,700 bytes, could never take.
+    CONSTRAINT outbox_delayed_lengths   CHECK (
+        pg_catalog.octet_length(event_type) <= 255
+        AND pg_catalog.octet_length(sink) <= 63
+        AND pg_catalog.octet_length(topic) <= 255
+        AND pg_catalog.octet_length(aggregate_type) <= 255
+        AND pg_catalog.octet_length(aggregate_id) <= 1024
+        AND pg_catalog.octet_length(key) <= 1024
+        AND pg_catalog.octet_length(content_type) <= 255
+        AND pg_catalog.octet_length(correlation_id) <= 512
+        AND pg_catalog.octet_length(causation_id) <= 512),
     CONSTRAINT outbox_delayed_version   CHECK (schema_version > 0),
     CONSTRAINT outbox_delayed_counts    CHECK (max_attempts > 0)
 );
