@@ -31,18 +31,24 @@ def database(postgres: AnyServer, oncommit_databases: Callable[[AnyServer], Data
 
 
 @pytest.fixture
-def any_database(
-    any_postgres: AnyServer, oncommit_databases: Callable[[AnyServer], Databases]
-) -> Iterator[Database]:
+def any_database(any_postgres: AnyServer, oncommit_databases: Callable[[AnyServer], Databases]) -> Iterator[Database]:
     """A fresh migrated database on the oldest and on the newest."""
     with oncommit_databases(any_postgres).fresh() as fresh:
         yield fresh
 
 
+@pytest.fixture(scope="session")
+def empty_databases(postgres: AnyServer) -> Iterator[Databases]:
+    """Makes databases on the newest PostgreSQL in which nothing of ours was made."""
+    databases = Databases(postgres, _leave_empty)
+    yield databases
+    databases.close()
+
+
 @pytest.fixture
-def empty_database(postgres: AnyServer) -> Iterator[Database]:
+def empty_database(empty_databases: Databases) -> Iterator[Database]:
     """A database on the newest PostgreSQL in which nothing of ours was made."""
-    with Databases(postgres, _leave_empty).fresh() as fresh:
+    with empty_databases.fresh() as fresh:
         yield fresh
 
 

@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from oncommit.testing.servers import AnyServer, Database, Databases, ServerPool
 
-POOL = pytest.StashKey["ServerPool"]()
+POOL: pytest.StashKey[ServerPool] = pytest.StashKey()
 KEPT_LOGS = pytest.StashKey[list[str]]()
 DEFAULT_POSTGRES = 18
 
@@ -51,13 +51,39 @@ def oncommit_postgres(request: pytest.FixtureRequest, oncommit_servers: Callable
 
 
 @pytest.fixture(scope="session")
+def oncommit_nats(oncommit_servers: Callable[[str], AnyServer]) -> AnyServer:
+    """NATS with JetStream."""
+    return oncommit_servers("nats")
+
+
+@pytest.fixture(scope="session")
+def oncommit_redis(oncommit_servers: Callable[[str], AnyServer]) -> AnyServer:
+    """Redis."""
+    return oncommit_servers("redis")
+
+
+@pytest.fixture(scope="session")
+def oncommit_rabbitmq(oncommit_servers: Callable[[str], AnyServer]) -> AnyServer:
+    """RabbitMQ."""
+    return oncommit_servers("rabbitmq")
+
+
+@pytest.fixture(scope="session")
+def oncommit_kafka(oncommit_servers: Callable[[str], AnyServer]) -> AnyServer:
+    """Kafka."""
+    return oncommit_servers("kafka")
+
+
+@pytest.fixture(scope="session")
 def oncommit_make_template() -> Callable[[str], None]:
     """What fills the template of all test databases, given its DSN. Override it to run your own migrations too."""
+    from oncommit.db.migrate import migrate
+    from oncommit.testing.servers.sql import run_async
 
-    def migrate(dsn: str) -> None:
-        """Nothing yet."""
+    def make_template(dsn: str) -> None:
+        run_async(lambda: migrate(dsn))
 
-    return migrate
+    return make_template
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from oncommit.testing.servers.errors import NotReady, ServerError, ServerUnavail
 from oncommit.testing.servers.external import ExternalServer
 from oncommit.testing.servers.kafka import kafka
 from oncommit.testing.servers.nats import nats
+from oncommit.testing.servers.pgbouncer import pgbouncer
 from oncommit.testing.servers.pool import ServerPool
 from oncommit.testing.servers.postgres import postgres
 from oncommit.testing.servers.rabbitmq import rabbitmq
@@ -34,6 +35,7 @@ __all__ = [
     "ServerUnavailable",
     "kafka",
     "nats",
+    "pgbouncer",
     "postgres",
     "rabbitmq",
     "redis",

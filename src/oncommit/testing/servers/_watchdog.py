@@ -87,7 +87,7 @@ class Watchdog:
             if not entry.name.isdigit():
                 continue
             try:
-                # "pid (name with ) and blanks) state ppid …"
+                # The name, in parentheses, may itself have blanks and parentheses.
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
             except (OSError, ValueError):
                 continue
@@ -144,7 +144,7 @@ class Watchdog:
             os.chown(self.folder, uid, gid)
         return {"folder": str(self.folder)}
 
-    def do_spawn(self, program: dict[str, Any], main: bool) -> Answer:
+    def do_spawn(self, program: dict[str, Any], *, main: bool) -> Answer:
         child = self.popen(program)
         if main:
             self.main = child
@@ -178,7 +178,7 @@ class Watchdog:
                 user=uid,
                 group=gid,
                 extra_groups=[] if uid is not None else None,
-                preexec_fn=in_child,
+                preexec_fn=in_child,  # noqa: PLW1509 - one thread here
             )
 
     def do_alive(self) -> Answer:

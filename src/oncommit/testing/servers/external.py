@@ -34,6 +34,11 @@ class ExternalServer:
         self.close()
 
     @property
+    def origin(self) -> str:
+        """Where it comes from, for people."""
+        return f"given by {self.variable}"
+
+    @property
     def dsn(self) -> str:
         """The same as `url`."""
         return self.url
@@ -79,7 +84,7 @@ class ExternalServer:
     def keep_log(self, folder: Path | None = None) -> Path | None:
         """It is not ours to read."""
 
-    def stop(self, timeout: float = 30) -> NoReturn:
+    def stop(self, timeout: float = 30) -> NoReturn:  # noqa: ARG002 - as Server has it
         """Refused."""
         self._refuse("stopped")
 

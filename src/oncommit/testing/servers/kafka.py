@@ -21,6 +21,7 @@ from oncommit.testing.servers.watched import Program
 from oncommit.testing.servers.wire import Wire, wire
 
 METADATA, METADATA_VERSION = 3, 4  # the newest form of the question that has no tagged fields
+SANE_SIZE = 1_000_000  # of an answer about one broker; else it is no Kafka
 
 COMMON = {
     "process.roles": "broker,controller",
@@ -102,7 +103,11 @@ class KafkaRecipe:
         self._libs = Path()
         self._java = Path()
 
-    def prepare(self, home: Home) -> None:
+    def find(self) -> str:
+        """Where its jars and Java are."""
+        return f"{find_libs()} on {find_java()}"
+
+    def prepare(self, home: Home) -> None:  # noqa: ARG002 - others need it
         """Find the programs; the storage is formatted once the ports are known."""
         self._libs = find_libs()
         self._java = find_java()
@@ -139,9 +144,7 @@ class KafkaRecipe:
     def _class(self, home: Home, name: str, *arguments: str | Path) -> Program:
         logging = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "-Dorg.slf4j.simpleLogger.showDateTime=true")
         temporary = f"-Djava.io.tmpdir={home.folder}"
-        return home.program(
-            self._java, *JAVA_FLAGS, *logging, temporary, "-cp", f"{self._libs}/*", name, *arguments
-        )
+        return home.program(self._java, *JAVA_FLAGS, *logging, temporary, "-cp", f"{self._libs}/*", name, *arguments)
 
 
 def _version(libs: Path) -> str:
@@ -152,10 +155,10 @@ def _version(libs: Path) -> str:
 def _ask_metadata(connection: Wire) -> tuple[str, int, int]:
     """Cluster id, number of brokers, id of the controller."""
     header = struct.pack(">hhih", METADATA, METADATA_VERSION, 1, -1)  # correlation id 1, no client id
-    request = header + struct.pack(">i?", 0, False)  # no topics, create none
+    request = header + struct.pack(">iB", 0, 0)  # no topics, create none
     connection.send(struct.pack(">i", len(request)) + request)
     (size,) = struct.unpack(">i", connection.read(4))
-    if not 0 < size < 1_000_000:
+    if not 0 < size < SANE_SIZE:
         raise NotReady("its answer is not Kafka's")
     connection.read(8)  # correlation id, throttle time
     (brokers,) = struct.unpack(">i", connection.read(4))

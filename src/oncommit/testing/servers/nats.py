@@ -45,7 +45,11 @@ class NatsRecipe:
         self._sync = "always" if durable else "2m"
         self._program = Path()
 
-    def prepare(self, home: Home) -> None:
+    def find(self) -> str:
+        """Where its program is."""
+        return str(find_nats())
+
+    def prepare(self, home: Home) -> None:  # noqa: ARG002 - others need it
         """Find the program."""
         self._program = find_nats()
 

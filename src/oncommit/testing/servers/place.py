@@ -42,4 +42,6 @@ def folder_base(*, unprivileged: bool) -> tuple[Path, User | None]:
     for base in (wanted, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")):  # noqa: S108 - mkdtemp follows
         if base.is_dir() and reachable_by_others(base):
             return base, unprivileged_user()
-    raise ServerError(f"Running as root, and an unprivileged user can reach no temporary folder ({wanted}); set TMPDIR.")
+    raise ServerError(
+        f"Running as root, and an unprivileged user can reach no temporary folder ({wanted}); set TMPDIR."
+    )

@@ -55,6 +55,5 @@ class ServerPool:
         except ServerError as error:
             self.broken[name] = error
             raise
-        origin = started.variable if started.external else f"started in {started.started_in:.1f} s"
-        self.used[name] = f"{started.version} at {started.address} ({origin})"
+        self.used[name] = f"{started.version} at {started.address} ({started.origin})"
         return started

@@ -77,6 +77,10 @@ class PostgresRecipe:
         self.settings = COMMON | settings
         self._binaries = Path()
 
+    def find(self) -> str:
+        """Where its programs are."""
+        return str(find_binaries(self.major))
+
     def prepare(self, home: Home) -> None:
         """Make the cluster."""
         self._binaries = find_binaries(self.major)

@@ -56,6 +56,10 @@ class RabbitMQRecipe:
     def __init__(self) -> None:
         self._program = Path()
 
+    def find(self) -> str:
+        """Where its program is."""
+        return str(find_rabbitmq())
+
     def prepare(self, home: Home) -> None:
         """Find the program; no plugins, no file of the system's own broker."""
         self._program = find_rabbitmq()
@@ -99,7 +103,8 @@ class RabbitMQRecipe:
         with wire(url) as connection:
             connection.send(GREETING)
             properties = _read_start(connection)
-        if home is not None and not _text(properties, "cluster_name").startswith(node_name(home).split("@")[0]):
+        node = home.folder.name if home is not None else ""
+        if not _text(properties, "cluster_name").startswith(node):
             raise NotReady("another RabbitMQ has this port")
         return f"RabbitMQ {_text(properties, 'version')}"
 

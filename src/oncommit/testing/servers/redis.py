@@ -41,7 +41,11 @@ class RedisRecipe:
         self._fsync = "always" if durable else "no"
         self._program = Path()
 
-    def prepare(self, home: Home) -> None:
+    def find(self) -> str:
+        """Where its program is."""
+        return str(find_redis())
+
+    def prepare(self, home: Home) -> None:  # noqa: ARG002 - others need it
         """Find the program."""
         self._program = find_redis()
 

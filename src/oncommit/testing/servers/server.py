@@ -71,8 +71,16 @@ class Recipe(Protocol):
     stop_signal: signal.Signals
     unprivileged: bool  # refuses to run as root
 
+    def find(self) -> str:
+        """Where its program is.
+
+        Raises:
+            ServerUnavailable: It is not installed here.
+        """
+        ...
+
     def prepare(self, home: Home) -> None:
-        """Before the first start: find the programs, make the data folder."""
+        """Before the first start: find the programs, make what the first start needs."""
 
     def programs(self, home: Home) -> list[Program]:
         """What to start, in this order; the last is the server itself."""
@@ -94,8 +102,8 @@ class Recipe(Protocol):
 class Server:
     """A real server on loopback, with its data in a temporary folder.
 
-    Use it as a context manager, or call `start` and `close`. `stop` and `kill` keep data and port for the next
-    `start`. All calls block; from async code use `asyncio.to_thread`.
+    Use it as a context manager, or call `start` and `close`. `stop` and `kill` keep data and port for the
+    next `start`. All calls block; from async code use `asyncio.to_thread`.
     """
 
     external = False
@@ -137,6 +145,11 @@ class Server:
         return self.url
 
     @property
+    def origin(self) -> str:
+        """Where it comes from, for people."""
+        return f"started in {self.started_in:.1f} s"
+
+    @property
     def address(self) -> str:
         """Host and port, as Kafka's clients want it."""
         return f"127.0.0.1:{self.port}"
@@ -147,11 +160,11 @@ class Server:
         """Start, and wait until it truly answers. Again after `stop` or `kill`, on the same data and port."""
         begun = time.monotonic()
         first = self._home is None
+        if not first and self.alive():
+            raise ServerError(f"{self.name} runs already; use restart().")
         try:
             if first:
                 self._open_home()
-            elif self.alive():
-                raise ServerError(f"{self.name} runs already; use restart().")
             self._start(tries=PORT_TRIES if first else 1)
         except ServerError as error:
             told = self._with_log(error)
@@ -171,7 +184,7 @@ class Server:
     def kill(self) -> None:
         """SIGKILL to every process of it. Data and port stay for `start`.
 
-        This is a crash of the server, not of the machine: what it wrote without fsync is still in the page cache.
+        A crash of the server, not of the machine: what it wrote without fsync is still in the page cache.
         """
         self.home.watched.signal(signal.SIGKILL)
 

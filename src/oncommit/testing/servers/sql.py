@@ -1,16 +1,38 @@
 """A statement to PostgreSQL from synchronous code.
 
-asyncpg is the one driver that the library itself depends on. It needs an event loop; the caller's thread may be
-running one (a test that kills the server in its middle), so ours runs in a thread of its own.
+asyncpg is the one driver that the library itself depends on. It needs an event loop; the caller's thread may
+be running one (a test that kills the server in its middle), so ours runs in a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from oncommit.testing.servers.errors import ServerError
+
+Result = TypeVar("Result")
+
+
+def run_async(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run a coroutine to its end in a thread and an event loop of its own; its errors arrive here."""
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def in_thread() -> None:
+        try:
+            results.append(asyncio.run(work()))
+        except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=in_thread, name="oncommit-async", daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def execute(dsn: str, statement: str, *, timeout: float = 30) -> None:
@@ -24,28 +46,19 @@ def fetch_value(dsn: str, query: str, *arguments: Any, timeout: float = 30) -> A
     Raises:
         ServerError: No answer within the time limit, or an error from the server.
     """
-    outcome: list[Any] = []
+    import asyncpg
 
-    def work() -> None:
-        try:
-            outcome.append(asyncio.run(_fetch_value(dsn, query, arguments, timeout)))
-        except Exception as error:  # noqa: BLE001 - carried to the caller's thread
-            outcome.append(ServerError(f"{type(error).__name__}: {error}"))
-            outcome[0].__cause__ = error
-
-    thread = threading.Thread(target=work, name="oncommit-sql", daemon=True)
-    thread.start()
-    thread.join()
-    if isinstance(outcome[0], ServerError):
-        raise outcome[0]
-    return outcome[0]
+    try:
+        return run_async(lambda: _fetch_value(dsn, query, arguments, timeout))
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise ServerError(f"{type(error).__name__}: {error}") from error
 
 
 async def _fetch_value(dsn: str, query: str, arguments: tuple[Any, ...], timeout: float) -> Any:
     import asyncpg
 
     async with asyncio.timeout(timeout):
-        connection = await asyncpg.connect(dsn, timeout=timeout)
+        connection = await asyncpg.connect(dsn, timeout=timeout, statement_cache_size=0)
         try:
             return await connection.fetchval(query, *arguments)
         finally:

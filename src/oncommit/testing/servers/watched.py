@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from oncommit.testing.servers.errors import ServerError
@@ -97,11 +97,11 @@ class Watched:
         """Remove, at the end, the shared memory segment that this PostgreSQL pid file names."""
         self._ask("segment", pidfile=str(pidfile))
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """To every process of the tree; after SIGKILL none is left."""
         self._ask("signal", number=int(number))
 
-    def stop(self, number: signal.Signals, seconds: float) -> bool:
+    def stop(self, number: Signals, seconds: float) -> bool:
         """Ask the main program to end, then kill what is left. False: it had to be killed."""
         return bool(self._ask("stop", number=int(number), seconds=seconds)["graceful"])
 
@@ -135,7 +135,7 @@ class Watched:
             except BrokenPipeError:
                 line = b""
         if not line:
-            raise ServerError(f"The watchdog of {self.label} (pid {self.pid}) has ended, and the server with it.")
+            raise ServerError(f"The watchdog of {self.label} (pid {self.pid}) has ended, the server with it.")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise ServerError(f"{self.label}: {answer['error']}")
