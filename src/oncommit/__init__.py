@@ -1,1 +1,19 @@
 """What your transaction commits gets delivered."""
+
+from oncommit import errors
+from oncommit._version import __version__
+from oncommit.errors import OncommitError
+from oncommit.message import Event, SupportsEvent
+from oncommit.outbox import Outbox
+from oncommit.telemetry import caused_by, correlated
+
+__all__ = [
+    "Event",
+    "OncommitError",
+    "Outbox",
+    "SupportsEvent",
+    "__version__",
+    "caused_by",
+    "correlated",
+    "errors",
+]

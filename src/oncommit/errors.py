@@ -2,7 +2,7 @@
 
     OncommitError
     ├── ConfigError                  a setting that cannot be: schema name, limits, sinks
-    ├── InvalidEvent                 an event that must not be written; names event and field      (also ValueError)
+    ├── InvalidEvent                 an event that must not be written; names event and field     (also ValueError)
     │   ├── PayloadError             the payload cannot become bytes: unserialisable, NaN, NUL, too large
     │   ├── DuplicateEvent           one id twice in one call
     │   └── UnknownSink              a sink that this Outbox was not told of
@@ -36,7 +36,7 @@ class ConfigError(OncommitError, ValueError):
     """A setting that cannot be used; the message names it and says what would do."""
 
 
-class InvalidEvent(OncommitError, ValueError):  # noqa: N818 - reads as what it is: the event is invalid
+class InvalidEvent(OncommitError, ValueError):
     """An event that must not be written. Nothing has reached the database."""
 
     def __init__(self, field: str, problem: str, *, event: str | None = None) -> None:
@@ -59,7 +59,7 @@ class UnknownSink(InvalidEvent):
     """A sink that the Outbox was not told of, so that no relay would ever serve it."""
 
 
-class WriteRefused(OncommitError):  # noqa: N818 - reads as what it is
+class WriteRefused(OncommitError):
     """The connection or session cannot take an event now. Nothing has reached the database."""
 
 
@@ -103,13 +103,13 @@ class CloudEventError(OncommitError, ValueError):
     """Headers and bytes that cannot be read as a CloudEvent."""
 
 
-class IllegalMove(OncommitError):  # noqa: N818 - reads as what it is
+class IllegalMove(OncommitError):
     """A change of state that the table of moves does not have, or whose guard said no."""
 
 
-class NotFound(OncommitError, LookupError):  # noqa: N818 - reads as what it is
+class NotFound(OncommitError, LookupError):
     """No event with that id: never added, rolled back, or expired."""
 
 
-class MissingDependency(OncommitError, ImportError):  # noqa: N818 - reads as what it is
+class MissingDependency(OncommitError, ImportError):
     """An optional package is needed for this; the message names the extra to install."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from typing import Final
-from uuid import SafeUUID, UUID
+from uuid import UUID, SafeUUID
 
 _VERSION_7: Final = 0x7 << 76
 _VARIANT: Final = 0b10 << 62
@@ -19,11 +19,15 @@ class MadeId(UUID):
     """An id that oncommit made, and that knows whether it has been offered to a database yet.
 
     An id is looked up among the delivered events only if it may be there: when the caller brought it, or when the same
-    event is added again (a transaction that is tried again after a lost answer). A fresh one cannot be, and saves the trip.
+    event is added again (a transaction that is tried again after a lost answer). A fresh one cannot be, and saves the
+    trip.
     """
 
     __slots__ = ("offered",)
     offered: bool
+
+    def __repr__(self) -> str:
+        return f"UUID('{self}')"
 
 
 def make_id() -> MadeId:
@@ -51,4 +55,4 @@ def may_be_known(event_id: UUID) -> bool:
 def mark_offered(event_id: UUID) -> None:
     """Note that this id is about to reach a database; from now on it may be known there."""
     if isinstance(event_id, MadeId):
-        _set(event_id, "offered", True)  # noqa: FBT003 - the value of the attribute
+        _set(event_id, "offered", True)  # noqa: FBT003 - an attribute, not a flag

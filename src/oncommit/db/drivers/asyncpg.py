@@ -1,0 +1,36 @@
+"""asyncpg: ``Connection``, and what a pool hands out."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from oncommit.db.calls import Call, Rows, Work, run_async
+from oncommit.db.failures import translate
+from oncommit.errors import ConnectionClosed, NotInTransaction
+
+T = TypeVar("T")
+
+
+def check(connection: Any) -> None:
+    """A connection that was given back to its pool raises the driver's own InterfaceError here."""
+    if connection.is_closed():
+        msg = "the asyncpg connection is closed"
+        raise ConnectionClosed(msg)
+    if not connection.is_in_transaction():
+        msg = "no transaction is open: add the event inside `async with connection.transaction():`"
+        raise NotInTransaction(msg)
+
+
+async def run(connection: Any, work: Work[T], schema: str) -> T:
+    """Do the work on this connection."""
+
+    async def execute(call: Call) -> Rows:
+        try:
+            rows: Rows = await connection.fetch(call.sql, *call.parameters)
+        except Exception as error:
+            if known := translate(error, schema):
+                raise known from error
+            raise
+        return rows
+
+    return await run_async(work, execute)

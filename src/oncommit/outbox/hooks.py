@@ -1,0 +1,47 @@
+"""What happens right after a commit: a wake-up, a first attempt to send, or whatever the application asks for.
+
+Failure story: the transaction is committed and its events are safe before any of this runs. A hook that fails is logged
+and changes nothing; a process that dies before its hook leaves the events to the relay's polling.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, Final
+
+from oncommit.errors import ConfigError
+from oncommit.message import Event
+
+AfterCommit = Callable[[tuple[Event[Any], ...]], Awaitable[None] | None]
+
+log = logging.getLogger("oncommit.outbox")
+
+_FAILED: Final = "after_commit failed; its %d event(s) are committed and safe, first %s"
+
+
+def fire(hook: AfterCommit, events: tuple[Event[Any], ...]) -> Awaitable[None] | None:
+    """Call the hook. Its failure is logged here and goes no further; an asyncio hook gives what is to be awaited."""
+    try:
+        outcome = hook(events)
+    except Exception:
+        log.exception(_FAILED, len(events), events[0].id)
+        return None
+    return _guarded(outcome, events) if isawaitable(outcome) else None
+
+
+def fire_blocking(hook: AfterCommit, events: tuple[Event[Any], ...]) -> None:
+    """Call the hook where nothing can be awaited."""
+    outcome = fire(hook, events)
+    if outcome is not None:
+        outcome.close()  # type: ignore[attr-defined]  # the coroutine of _guarded
+        msg = "after_commit is an async function, but this session is a blocking one: give a plain function"
+        raise ConfigError(msg)
+
+
+async def _guarded(outcome: Awaitable[None], events: tuple[Event[Any], ...]) -> None:
+    try:
+        await outcome
+    except Exception:
+        log.exception(_FAILED, len(events), events[0].id)

@@ -1,0 +1,69 @@
+"""The statements of one add, as work that any driver can run.
+
+Failure story. All of it happens in the caller's transaction, which may end at any of these statements by an error, a
+lost connection or a killed process: then nothing of it was ever visible, event or business row. A lost answer to COMMIT
+leaves the caller not knowing; he tries again with the same event, whose id is then looked for where events end up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from oncommit import ids
+from oncommit.db.calls import Call, Work
+from oncommit.db.failures import migrate_hint
+from oncommit.db.sql import query
+from oncommit.errors import SchemaMissing, SchemaOutdated
+from oncommit.outbox.rows import COLUMNS, Prepared
+
+
+def ensure_tables(schema: str) -> Work[None]:
+    """Ask once whether the tables are there and new enough, before a statement could abort the transaction."""
+    ((there, missing),) = yield Call(query("outbox/shape", schema), [list(COLUMNS)])
+    if not there:
+        msg = f"the tables of oncommit are not in schema {schema!r}: {migrate_hint(schema)}"
+        raise SchemaMissing(msg)
+    if missing:
+        msg = f"{schema}.outbox has no {', '.join(missing)}, so it is older than this code: {migrate_hint(schema)}"
+        raise SchemaOutdated(msg)
+
+
+def add(prepared: Prepared, schema: str, *, strict_order: bool) -> Work[tuple[UUID, ...]]:
+    """Write the events; the result are the ids that are new to this database, in the order of the call."""
+    if not prepared.rows:
+        return ()
+    if strict_order and (keys := order_keys(prepared)):
+        yield Call(query("outbox/lock_keys", schema), [keys])
+    for event in prepared.events:
+        ids.mark_offered(event.id)
+    written = yield insert(prepared, schema)
+    new = {as_uuid(event_id): bool(delayed) for event_id, delayed in written}
+    suspects = [event_id for event_id in new if event_id in prepared.known]
+    if suspects:
+        live = [event_id for event_id in suspects if not new[event_id]]
+        delayed = [event_id for event_id in suspects if new[event_id]]
+        returned = yield Call(query("outbox/take_back", schema), [live, delayed])
+        for (event_id,) in returned:
+            del new[as_uuid(event_id)]
+    return tuple([event.id for event in prepared.events if event.id in new])
+
+
+def insert(prepared: Prepared, schema: str) -> Call:
+    """The one statement that writes them all."""
+    if any(prepared.times):
+        columns = [list(column) for column in zip(*prepared.rows, strict=True)]
+        return Call(query("outbox/add_timed", schema), [*columns, list(prepared.times)])
+    if len(prepared.rows) == 1:
+        return Call(query("outbox/add_one", schema), prepared.rows[0])
+    return Call(query("outbox/add_many", schema), [list(column) for column in zip(*prepared.rows, strict=True)])
+
+
+def order_keys(prepared: Prepared) -> list[str]:
+    """The keys whose writers have to wait for each other, each with its sink."""
+    return sorted({f"{event.sink}:{key}" for event in prepared.events if (key := event.ordering_key) is not None})
+
+
+def as_uuid(value: Any) -> UUID:
+    """An id as the driver gave it; an application may have set a codec of its own for uuid."""
+    return value if isinstance(value, UUID) else UUID(str(value))
