@@ -57,7 +57,7 @@ CREATE TABLE oncommit.outbox (
     CONSTRAINT outbox_names     CHECK (event_type <> '' AND sink <> ''),
     -- The limits of oncommit.checks (a test compares them), so that nothing is written which the archive's indexes, whose
     -- entries end at 2,700 bytes, could never take.
-    CONSTRAINT outbox_lengths  CHECK (
+    CONSTRAINT outbox_lengths   CHECK (
         pg_catalog.octet_length(event_type) <= 255
         AND pg_catalog.octet_length(sink) <= 63
         AND pg_catalog.octet_length(topic) <= 255

@@ -1,0 +1,2 @@
+-- The database's time, which is the one that rows were stamped with.
+SELECT oncommit.now();

@@ -1,0 +1,1 @@
+"""What operators look at and do: the one API under the command line and the dashboard."""
