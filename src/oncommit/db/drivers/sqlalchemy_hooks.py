@@ -1,34 +1,63 @@
-"""What SQLAlchemy's Session tells of its transactions, turned into callbacks that run after the commit and never else.
+"""Things that wait for the end of a SQLAlchemy session's transaction: callbacks behind its commit, collected events.
 
-A callback belongs to the innermost transaction that was open when it was registered. A savepoint that is released
-hands its callbacks to the transaction around it; one that is rolled back, or a session that is closed without a commit,
-drops them. Core connections have no event behind their commit, so they have no hooks.
+What waits belongs to the innermost transaction that was open when it came. A savepoint that is released hands it to the
+transaction around it; one that is rolled back, or a session that is closed without a commit, drops it. Core connections
+have no event behind their commit, so there is nothing of this for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
 
+T = TypeVar("T")
+
 _KEY: Final = "oncommit.after_commit"
 
-Waiting = list[tuple[SessionTransaction | None, Callable[[], Any]]]
+
+class Waiting(Generic[T]):
+    """Items of one session, each with the transaction or savepoint that it stands and falls with."""
+
+    def __init__(self, session: Session) -> None:
+        self._items: list[tuple[SessionTransaction | None, T]] = []
+        event.listen(session, "after_commit", self._released)
+        event.listen(session, "after_transaction_end", self._ended)
+
+    def append(self, session: Session, item: T) -> None:
+        """Wait with what is open now; the session's first use begins its transaction."""
+        owner = session.get_nested_transaction() or session.get_transaction() or session.begin()
+        self._items.append((owner, item))
+
+    def take(self) -> list[T]:
+        """All that waits, in the order in which it came; nothing waits afterwards."""
+        items = [item for _, item in self._items]
+        self._items.clear()
+        return items
+
+    def _released(self, session: Session) -> None:
+        savepoint = session.get_nested_transaction()
+        if savepoint is not None:
+            around = savepoint.parent
+            self._items = [(around if owner is savepoint else owner, item) for owner, item in self._items]
+
+    def _ended(self, _session: Session, transaction: SessionTransaction) -> None:
+        """Whatever still belongs to a transaction that has ended did not commit."""
+        self._items = [(owner, item) for owner, item in self._items if owner is not transaction]
 
 
 def on_commit(handle: Any, callback: Callable[[], Any]) -> None:
     """Run the callback once the session's transaction has committed; forget it when that is rolled back."""
     session = sync_session(handle)
-    waiting: Waiting | None = session.info.get(_KEY)
+    waiting: Waiting[Callable[[], Any]] | None = session.info.get(_KEY)
     if waiting is None:
-        waiting = session.info[_KEY] = []
-        event.listen(session, "after_commit", _after_commit)
-        event.listen(session, "after_transaction_end", _after_end)
-    waiting.append((innermost(session), callback))
+        waiting = session.info[_KEY] = Waiting(session)
+        event.listen(session, "after_commit", _fire)
+    waiting.append(session, callback)
 
 
 def sync_session(handle: Any) -> Session:
@@ -39,28 +68,12 @@ def sync_session(handle: Any) -> Session:
     return session
 
 
-def innermost(session: Session) -> SessionTransaction | None:
-    """The savepoint we are in, else the transaction."""
-    return session.get_nested_transaction() or session.get_transaction()
-
-
-def _after_commit(session: Session) -> None:
-    waiting: Waiting = session.info[_KEY]
-    savepoint = session.get_nested_transaction()
-    if savepoint is not None:
-        around = savepoint.parent
-        waiting[:] = [(around if owner is savepoint else owner, callback) for owner, callback in waiting]
+def _fire(session: Session) -> None:
+    if session.in_nested_transaction():  # a savepoint was released; nothing has committed yet
         return
-    due = [callback for _, callback in waiting]
-    waiting.clear()
-    for callback in due:
+    waiting: Waiting[Callable[[], Any]] = session.info[_KEY]
+    for callback in waiting.take():
         outcome = callback()
         # Under AsyncSession we are inside its greenlet, where an awaitable can be waited for.
         if isawaitable(outcome):
             await_only(outcome)
-
-
-def _after_end(session: Session, transaction: SessionTransaction) -> None:
-    """Whatever still belongs to a transaction that has ended did not commit."""
-    waiting: Waiting = session.info[_KEY]
-    waiting[:] = [(owner, callback) for owner, callback in waiting if owner is not transaction]

@@ -1,0 +1,1 @@
+"""Conveniences for the frameworks that people use; each file needs its framework installed."""
