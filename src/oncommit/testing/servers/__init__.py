@@ -9,17 +9,17 @@ servers to a developer. Linux only; elsewhere name running servers in the enviro
 
 from __future__ import annotations
 
-from oncommit.testing.servers.catalog import CATALOG, AnyServer, server
+from oncommit.testing.servers.catalog import CATALOG, AnyServer, named_server
 from oncommit.testing.servers.databases import Database, Databases
 from oncommit.testing.servers.errors import NotReady, ServerError, ServerUnavailable
 from oncommit.testing.servers.external import ExternalServer
-from oncommit.testing.servers.kafka import kafka
-from oncommit.testing.servers.nats import nats
-from oncommit.testing.servers.pgbouncer import pgbouncer
+from oncommit.testing.servers.kinds.kafka import kafka
+from oncommit.testing.servers.kinds.nats import nats
+from oncommit.testing.servers.kinds.pgbouncer import pgbouncer
 from oncommit.testing.servers.pool import ServerPool
-from oncommit.testing.servers.postgres import postgres
-from oncommit.testing.servers.rabbitmq import rabbitmq
-from oncommit.testing.servers.redis import redis
+from oncommit.testing.servers.kinds.postgres import postgres
+from oncommit.testing.servers.kinds.rabbitmq import rabbitmq
+from oncommit.testing.servers.kinds.redis import redis
 from oncommit.testing.servers.server import Server
 
 __all__ = [
@@ -39,5 +39,5 @@ __all__ = [
     "postgres",
     "rabbitmq",
     "redis",
-    "server",
+    "named_server",
 ]

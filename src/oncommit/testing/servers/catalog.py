@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from oncommit.testing.servers.errors import ServerError
 from oncommit.testing.servers.external import ExternalServer
-from oncommit.testing.servers.kafka import kafka
-from oncommit.testing.servers.nats import nats
-from oncommit.testing.servers.postgres import postgres
-from oncommit.testing.servers.rabbitmq import rabbitmq
-from oncommit.testing.servers.redis import redis
+from oncommit.testing.servers.kinds.kafka import kafka
+from oncommit.testing.servers.kinds.nats import nats
+from oncommit.testing.servers.kinds.postgres import postgres
+from oncommit.testing.servers.kinds.rabbitmq import rabbitmq
+from oncommit.testing.servers.kinds.redis import redis
 from oncommit.testing.servers.server import Server
 
 AnyServer = Server | ExternalServer
@@ -37,7 +37,7 @@ CATALOG = {
 }
 
 
-def server(name: str, *, durable: bool = False) -> AnyServer:
+def named_server(name: str, *, durable: bool = False) -> AnyServer:
     """The server of that name, not started: one of ours, or the one that the environment names."""
     entry = CATALOG.get(name)
     if entry is None:

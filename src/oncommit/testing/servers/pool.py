@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from oncommit.testing.servers.catalog import AnyServer, server
+from oncommit.testing.servers.catalog import AnyServer, named_server
 from oncommit.testing.servers.errors import ServerError, ServerUnavailable
 
 
@@ -47,7 +47,7 @@ class ServerPool:
 
     def _start(self, name: str) -> AnyServer:
         try:
-            started = server(name)
+            started = named_server(name)
             started.start()
         except ServerUnavailable as error:
             self.missing[name] = error

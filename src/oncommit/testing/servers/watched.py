@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from signal import Signals
@@ -110,13 +111,12 @@ class Watched:
         with self._lock:
             stdin, stdout = self._pipes()
             if not stdin.closed:
-                try:
+                with suppress(BrokenPipeError):  # it has died before us
                     stdin.write(b'{"do": "close"}\n')
                     stdin.flush()
                     stdout.readline()
+                with suppress(BrokenPipeError):
                     stdin.close()
-                except BrokenPipeError:
-                    pass
                 stdout.close()
             self._process.wait()
 

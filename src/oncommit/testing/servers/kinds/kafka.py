@@ -58,7 +58,7 @@ def kafka(*, durable: bool = False, settings: dict[str, str] | None = None) -> S
 def find_libs() -> Path:
     """The folder with Kafka's jars."""
     homes = [os.environ.get("ONCOMMIT_KAFKA_HOME"), _below(os.environ.get("ONCOMMIT_TOOLS"))]
-    checkout = Path(__file__).resolve().parents[4]
+    checkout = Path(__file__).resolve().parents[5]
     if (checkout / "pyproject.toml").exists():
         homes.append(_below(str(checkout / ".tools")))
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

@@ -1,0 +1,1 @@
+"""One module per kind of server: how to find it, run it, and ask whether it answers."""
