@@ -85,8 +85,8 @@ def latest_version() -> int:
     return migrations()[-1].version
 
 
-def statements(schema: str = DEFAULT_SCHEMA, since: int = 0) -> list[str]:
-    """The migrations after version ``since``, each as one statement: for Alembic, Django and any driver.
+def statements(schema: str = DEFAULT_SCHEMA, since: int = 0, to: int | None = None) -> list[str]:
+    """The migrations after version ``since`` up to ``to``, each as one statement: for Alembic, Django and any driver.
 
     Each takes a lock, skips itself where it was applied already, and records itself.
 
@@ -95,28 +95,29 @@ def statements(schema: str = DEFAULT_SCHEMA, since: int = 0) -> list[str]:
         True
 
     Raises:
-        ConfigError: The schema name cannot be used, or there is no version ``since``.
+        ConfigError: The schema name cannot be used, or there is no such version.
     """
     check_schema(schema)
     check_version(since)
-    return [migration.statement(schema) for migration in migrations() if migration.version > since]
+    last = check_version(latest_version() if to is None else to)
+    return [migration.statement(schema) for migration in migrations() if since < migration.version <= last]
 
 
-def sql(schema: str = DEFAULT_SCHEMA, since: int = 0) -> str:
-    """The migrations after version ``since`` as one text: for psql, Flyway, and whoever wants to read it first.
+def sql(schema: str = DEFAULT_SCHEMA, since: int = 0, to: int | None = None) -> str:
+    """The migrations after version ``since`` up to ``to`` as one text: for psql, Flyway and readers.
 
     Example:
         >>> print(sql().splitlines()[0])
         -- oncommit: migrations 1 to 6 for the schema "oncommit".
 
     Raises:
-        ConfigError: The schema name cannot be used, or there is no version ``since``.
+        ConfigError: The schema name cannot be used, or there is no such version.
     """
-    blocks = statements(schema, since)
+    blocks = statements(schema, since, to)
     if not blocks:
         return f'-- oncommit: nothing after migration {since} for the schema "{schema}".\n'
     head = (
-        f'-- oncommit: migrations {since + 1} to {latest_version()} for the schema "{schema}".\n'
+        f'-- oncommit: migrations {since + 1} to {since + len(blocks)} for the schema "{schema}".\n'
         "-- Each block is one migration, whole or not at all; running it again does nothing.\n"
     )
     return head + "".join(f"\n{block};\n" for block in blocks)

@@ -1,0 +1,1 @@
+"""The command line: thin, over the same functions that Python programs call."""
