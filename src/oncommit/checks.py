@@ -40,7 +40,7 @@ RESERVED_HEADERS: Final = {
 RESERVED_PREFIXES: Final = ("ce-", "ce_", "cloudevents:", "cloudevents_", "oncommit-", "oncommit_")
 
 # A field name of RFC 9110, which every broker of ours takes.
-_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~:-]{1,128}")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _CONTENT_TYPE: Final = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.+-]+=(\"[^\"\x00-\x1f]*\"|[\w.+-]+))*", re.ASCII)
 _UNSENDABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -73,21 +73,26 @@ def _optional(event: Event[Any]) -> None:
         _text(event, "key", event.key, MAX_KEY)
     if event.topic is not None:
         _text(event, "topic", event.topic, MAX_TOPIC)
-    if event.correlation_id is not None:
-        _text(event, "correlation_id", event.correlation_id, MAX_CORRELATION)
-    if event.causation_id is not None:
-        _text(event, "causation_id", event.causation_id, MAX_CORRELATION)
     if event.not_before is not None:
         _moment(event, event.not_before)
     if event.content_type is not None:
         _content_type(event, event.content_type)
-    if event.saga_id is not None and not isinstance(event.saga_id, UUID):
-        _refuse(event, "saga_id", f"must be a UUID, not {type(event.saga_id).__name__}")
     if event.max_attempts is not None:
         _integer(event, "max_attempts", event.max_attempts, 1, MAX_COUNT)
+    _relations(event)
+
+
+def _relations(event: Event[Any]) -> None:
+    """What the event belongs to."""
+    if event.correlation_id is not None:
+        _text(event, "correlation_id", event.correlation_id, MAX_CORRELATION)
+    if event.causation_id is not None:
+        _text(event, "causation_id", event.causation_id, MAX_CORRELATION)
+    if event.saga_id is not None and not isinstance(event.saga_id, UUID):
+        _refuse(event, "saga_id", f"must be a UUID, not {type(event.saga_id).__name__}")
     if event.traceparent is not None:
         _text(event, "traceparent", event.traceparent, MAX_TYPE)
-        if not _TRACEPARENT.fullmatch(event.traceparent):
+        if not is_traceparent(event.traceparent):
             _refuse(event, "traceparent", "is no W3C trace context (00-<32 hex>-<16 hex>-<2 hex>)")
     if event.tracestate is not None:
         _text(event, "tracestate", event.tracestate, MAX_CORRELATION)
@@ -129,6 +134,19 @@ def _headers(event: Event[Any], headers: object) -> None:
         _refuse(event, "headers", f"{size} characters together; the limit is {MAX_HEADERS}")
 
 
+def is_users_header(name: object) -> bool:
+    """Whether a user may give a header of this name: one that can be sent, and that oncommit does not set itself."""
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+        return False
+    lower = name.lower()
+    return lower not in RESERVED_HEADERS and not lower.startswith(RESERVED_PREFIXES)
+
+
+def is_traceparent(text: str) -> bool:
+    """Whether this is a W3C trace context of version 00."""
+    return _TRACEPARENT.fullmatch(text) is not None
+
+
 def _moment(event: Event[Any], moment: object) -> None:
     if not isinstance(moment, datetime):
         _refuse(event, "not_before", f"must be a datetime, not {type(moment).__name__}")
@@ -149,20 +167,27 @@ def _integer(event: Event[Any], field: str, value: object, least: int, most: int
 
 
 def _text(event: Event[Any], field: str, value: object, limit: int) -> None:
-    """Non-empty text without control characters or surrogates, within a limit of UTF-8 bytes."""
-    if not isinstance(value, str):
-        _refuse(event, field, f"must be text, not {type(value).__name__}")
-    if value.isascii() and value.isprintable() and 0 < len(value) <= limit:
+    if isinstance(value, str) and value.isascii() and value.isprintable() and 0 < len(value) <= limit:
         return
+    if (problem := problem_of_text(value, limit)) is not None:
+        _refuse(event, field, problem)
+
+
+def problem_of_text(value: object, limit: int) -> str | None:
+    """What keeps this from being text without control characters or surrogates, within a limit of UTF-8 bytes."""
+    if not isinstance(value, str):
+        return f"must be text, not {type(value).__name__}"
     if not value:
-        _refuse(event, field, "is empty")
+        return "is empty"
+    # Each character has a byte at least, so a hostile value is not looked at one by one.
+    if len(value) > limit:
+        return f"is {len(value)} characters long; the limit is {limit} bytes"
     # What splits or poisons headers, subjects and log lines: controls, lone surrogates, line and paragraph separators.
     for character in value:
         if unicodedata.category(character) in _UNSENDABLE:
-            _refuse(event, field, f"has the character U+{ord(character):04X}, which cannot be sent")
+            return f"has the character U+{ord(character):04X}, which cannot be sent"
     size = len(value.encode())
-    if size > limit:
-        _refuse(event, field, f"is {size} bytes long; the limit is {limit}")
+    return f"is {size} bytes long; the limit is {limit}" if size > limit else None
 
 
 def _refuse(event: Event[Any], field: str, problem: str) -> NoReturn:

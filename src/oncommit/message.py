@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 import msgspec
@@ -14,7 +14,14 @@ from oncommit.errors import InvalidEvent, PayloadError
 from oncommit.identifiers import DEFAULT_SINK
 from oncommit.ids import make_id
 
-P = TypeVar("P")
+if TYPE_CHECKING:
+    # So that a checker needs no annotation where there is no payload to infer it from, and takes a bare `Event` as
+    # `Event[Any]`. At run time this would cost a dependency until Python 3.13 is the oldest.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    P = TypeVarWithDefault("P", default=Any)
+else:
+    P = TypeVar("P")
 
 DEFAULT_PRIORITY: Final = 5
 DEFAULT_MAX_PAYLOAD: Final = 8 * 1024 * 1024
@@ -33,11 +40,12 @@ class Event(_Head, Generic[P], frozen=True, kw_only=True):
 
         Event("order.placed", aggregate=("order", order.id), payload=order)
 
-    It is checked on construction and cannot be changed afterwards. A wrong field raises ``InvalidEvent``, which names it.
+    It is checked on construction and cannot be changed afterwards. A wrong field raises ``InvalidEvent``, which names
+    it.
     """
 
     payload: P = None  # type: ignore[assignment]  # P is then None, which a default cannot say
-    """A dict, dataclass, pydantic model, msgspec struct (sent as JSON), or bytes with a content type (sent as they are)."""
+    """A dict, dataclass, pydantic model or msgspec struct, sent as JSON; or bytes with a content type, sent as they are."""
 
     aggregate: tuple[str, str | int | UUID] | None = None
     """Type and id of the thing it happened to; also the ordering key unless ``key`` says otherwise."""
@@ -46,7 +54,7 @@ class Event(_Head, Generic[P], frozen=True, kw_only=True):
     """Made where not given. Adding the same id twice adds it once."""
 
     key: str | None = None
-    """Events with the same key arrive in the order in which they were written. Default: the aggregate; neither: no order."""
+    """Events of one key arrive in the order in which they were written. Default: the aggregate; neither: no order."""
 
     topic: str | None = None
     """Where to. Default: the relay's template, ``events.{type}``."""
