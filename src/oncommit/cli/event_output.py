@@ -13,7 +13,6 @@ from oncommit.ops.event_record import EventRecord, utc_text
 
 _HEADS = ["CREATED", "AGE", "STATE", "TYPE", "AGGREGATE", "KEY", "SINK", "LANE", "TRIES", "EVENT ID", "LAST ERROR"]
 _SPARE = ["CREATED", "SINK", "LANE"]
-_WHOLE = ["EVENT ID", "STATE", "AGE"]
 _ERROR_WIDTH = 60
 
 
@@ -26,7 +25,7 @@ def print_events(records: Sequence[EventRecord], *, limit: int, with_payload: bo
         click.echo("no events")
         return
     now = datetime.now(UTC)
-    print_table(_HEADS, [_row(record, now) for record in records], spare=_SPARE, whole=_WHOLE)
+    print_table(_HEADS, [_row(record, now) for record in records], spare=_SPARE)
     if len(records) == limit:
         click.echo(f"{limit} shown, there may be more: --after {records[-1].cursor}", err=True)
 

@@ -21,17 +21,14 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
-def print_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], *, spare: Sequence[str] = (), whole: Sequence[str] = ()
-) -> None:
-    """With lines and wrapping on a terminal; plain, whole lines everywhere else.
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, spare: Sequence[str] = ()) -> None:
+    """With a ruled head on a terminal, plain everywhere else; one line a row, nothing cut off.
 
-    A terminal leaves out columns without content, and the ``spare`` ones if it is too narrow; the ``whole`` ones, which
-    one copies, it never breaks.
+    On a terminal, columns without content are left out, and the ``spare`` ones if it is too narrow.
     """
     clean = [[visible(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _print_rich(heads, clean, spare, whole)
+        _print_rich(heads, clean, spare)
     else:
         _print_plain(heads, clean)
 
@@ -67,22 +64,22 @@ def _span(seconds: int) -> str:
     return f"{seconds // size}{unit}"
 
 
-def _print_rich(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], whole: Sequence[str]
-) -> None:
+def _print_rich(heads: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    shown = [column for column in range(len(heads)) if any(row[column] not in ("", "0") for row in rows)]
+    width = sum(max(len(row[column]) for row in [heads, *rows]) + 3 for column in shown)
     console = Console()
-    shown = [column for column in range(len(heads)) if any(row[column] for row in rows)]
-    width = sum(max(len(row[column]) for row in [heads, *rows]) + 2 for column in shown)
     if width > console.width:
         shown = [column for column in shown if heads[column] not in spare]
+        # The terminal may wrap what is still too long; an id that was cut off could not be copied.
+        console.width = max(width, console.width)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in shown:
-        table.add_column(heads[column], no_wrap=heads[column] in whole, overflow="fold")
+        table.add_column(heads[column], no_wrap=True)
     for row in rows:
         table.add_row(*(Text(row[column]) for column in shown))  # as Text: data is no markup
     console.print(table)
