@@ -179,6 +179,8 @@ def problem_of_text(value: object, limit: int) -> str | None:
         return f"must be text, not {type(value).__name__}"
     if not value:
         return "is empty"
+    if len(value) <= limit and value.isascii() and value.isprintable():
+        return None
     # Each character has a byte at least, so a hostile value is not looked at one by one.
     if len(value) > limit:
         return f"is {len(value)} characters long; the limit is {limit} bytes"

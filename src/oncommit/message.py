@@ -45,7 +45,7 @@ class Event(_Head, Generic[P], frozen=True, kw_only=True):
     """
 
     payload: P = None  # type: ignore[assignment]  # P is then None, which a default cannot say
-    """A dict, dataclass, pydantic model or msgspec struct, sent as JSON; or bytes with a content type, sent as they are."""
+    """Sent as JSON: a dict, dataclass, pydantic model, msgspec struct. Sent as they are: bytes, with a content type."""
 
     aggregate: tuple[str, str | int | UUID] | None = None
     """Type and id of the thing it happened to; also the ordering key unless ``key`` says otherwise."""

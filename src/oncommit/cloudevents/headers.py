@@ -55,6 +55,9 @@ def read_headers(headers: Headers, binding: Binding, content_type: str | None) -
             _take_plain(parts, name, raw_value)
     if binding.percent and "message_id" in parts.known:
         _decode(parts)
+    for name in [name for name, value in parts.users.items() if value and checks.problem_of_text(value, size)]:
+        parts.ignored.append(name)
+        del parts.users[name]
     found = content_type or parts.known.get("content-type") or parts.attributes.get("datacontenttype")
     return Parts(parts.attributes, parts.known, parts.users, found or None, parts.ignored)
 
