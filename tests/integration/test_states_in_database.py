@@ -76,9 +76,10 @@ async def test_a_state_that_nobody_knows_is_refused(connection: asyncpg.Connecti
     assert await refusal(connection, INSERT, "limbo") is not None
 
 
-async def test_the_check_knows_the_stored_states_and_no_others(connection: asyncpg.Connection) -> None:
-    await connection.execute("ALTER TABLE oncommit.outbox DISABLE TRIGGER USER")
-    refused = {state: await refusal(connection, INSERT, str(state)) for state in State}
+async def test_the_rules_know_the_stored_states_and_no_others(connection: asyncpg.Connection) -> None:
+    await connection.execute("ALTER TABLE oncommit.outbox DISABLE TRIGGER outbox_moves")
+    row = await a_row(connection, State.PENDING)
+    refused = {state: await refusal(connection, UPDATE, row, str(state)) for state in State}
     assert {state for state, constraint in refused.items() if constraint is None} == set(states.STORED)
     assert {constraint for constraint in refused.values() if constraint} == {"oncommit.outbox outbox_state"}
 

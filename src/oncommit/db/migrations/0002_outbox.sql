@@ -20,12 +20,9 @@ CREATE TABLE oncommit.outbox (
     schema_version integer     NOT NULL DEFAULT 1,
     priority       smallint    NOT NULL DEFAULT 5,
     -- A key always falls into the same lane, so one relay at a time sees all of it. Urgent events have eight lanes of their
-    -- own above the 64 and never wait behind a backlog. Events without a key spread by their id.
-    lane           smallint    NOT NULL GENERATED ALWAYS AS (
-        CASE WHEN priority > 5
-             THEN 64 + (pg_catalog.hashtext(coalesce(key, aggregate_type || ':' || aggregate_id, event_id::text)) & 7)
-             ELSE pg_catalog.hashtext(coalesce(key, aggregate_type || ':' || aggregate_id, event_id::text)) & 63
-        END) STORED,
+    -- own above the 64 and never wait behind a backlog. Events without a key spread by their id. Set by keep_rules(), never
+    -- by who inserts.
+    lane           smallint    NOT NULL,
     state          text        COLLATE "C" NOT NULL DEFAULT 'pending',
     sink           text        COLLATE "C" NOT NULL DEFAULT 'main',
     event_type     text        COLLATE "C" NOT NULL,
@@ -45,30 +42,8 @@ CREATE TABLE oncommit.outbox (
     -- The scan order of the relay, and the replica identity that logical replication asks for. This and the id of the
     -- event are the only indexes: each further one costs every writer.
     CONSTRAINT outbox_scan      PRIMARY KEY (sink, lane, id),
-    CONSTRAINT outbox_event_id  UNIQUE (event_id),
-
-    CONSTRAINT outbox_state     CHECK (state IN ('pending', 'optimistic', 'failed', 'dead_letter')),
-    -- A pending event is due now; one for later belongs into outbox_delayed, where it blocks nobody.
-    CONSTRAINT outbox_due       CHECK ((state = 'pending') = (available_at IS NULL)),
-    CONSTRAINT outbox_priority  CHECK (priority BETWEEN 0 AND 9),
-    CONSTRAINT outbox_aggregate CHECK ((aggregate_type IS NULL) = (aggregate_id IS NULL)),
-    CONSTRAINT outbox_body      CHECK (payload IS NULL OR data IS NULL),
-    CONSTRAINT outbox_headers   CHECK (pg_catalog.json_typeof(headers) = 'object'),
-    CONSTRAINT outbox_names     CHECK (event_type <> '' AND sink <> ''),
-    -- The limits of oncommit.checks (a test compares them), so that nothing is written which the archive's indexes, whose
-    -- entries end at 2,700 bytes, could never take.
-    CONSTRAINT outbox_lengths   CHECK (
-        pg_catalog.octet_length(event_type) <= 255
-        AND pg_catalog.octet_length(sink) <= 63
-        AND pg_catalog.octet_length(topic) <= 255
-        AND pg_catalog.octet_length(aggregate_type) <= 255
-        AND pg_catalog.octet_length(aggregate_id) <= 1024
-        AND pg_catalog.octet_length(key) <= 1024
-        AND pg_catalog.octet_length(content_type) <= 255
-        AND pg_catalog.octet_length(correlation_id) <= 512
-        AND pg_catalog.octet_length(causation_id) <= 512),
-    CONSTRAINT outbox_version   CHECK (schema_version > 0),
-    CONSTRAINT outbox_counts    CHECK (attempts >= 0 AND crashes >= 0 AND max_attempts > 0)
+    CONSTRAINT outbox_event_id  UNIQUE (event_id)
+    -- What else a row has to keep to: keep_rules() below.
 ) WITH (
     -- Rows live for milliseconds: vacuum by count of dead rows, not by share of the table, and don't let it nap.
     autovacuum_vacuum_scale_factor = 0,
@@ -81,16 +56,80 @@ CREATE TABLE oncommit.outbox (
 
 COMMENT ON TABLE oncommit.outbox IS 'Live events, written in the transaction that they tell of. INSERT from any language: event_type, aggregate_type, aggregate_id and payload are enough.';
 
--- Only ever run to refuse: the conditions stand in the triggers, so a legal write pays one comparison and no call.
+-- The rules of a row, and its lane.
+--
+-- One function, and no CHECK constraints, generated column or trigger condition, which would say the same: PostgreSQL reads and
+-- plans those anew in every statement, and a single INSERT spent more than half of its time on that. PL/pgSQL keeps its
+-- expressions ready for the whole session (docs/adr/0007). What is refused looks as if a constraint of that name had
+-- refused it. Rows that come by replication or from a dump were looked at where they were born.
+CREATE FUNCTION oncommit.keep_rules() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    broken text;
+    its_lane constant smallint := CASE
+        WHEN NEW.priority > 5
+        THEN 64 + (pg_catalog.hashtext(coalesce(NEW.key, NEW.aggregate_type || ':' || NEW.aggregate_id, NEW.event_id::text)) & 7)
+        ELSE pg_catalog.hashtext(coalesce(NEW.key, NEW.aggregate_type || ':' || NEW.aggregate_id, NEW.event_id::text)) & 63
+    END;
+BEGIN
+    broken := CASE
+        WHEN TG_OP = 'INSERT' AND NEW.state NOT IN ('pending', 'optimistic')
+        THEN 'outbox_birth: an event cannot begin its life as ' || NEW.state
+        WHEN NEW.state NOT IN ('pending', 'optimistic', 'failed', 'dead_letter')
+        THEN 'outbox_state: an event here is pending, optimistic, failed or dead_letter'
+        WHEN (NEW.state = 'pending') <> (NEW.available_at IS NULL)
+        THEN 'outbox_due: a pending event is due now and has no available_at, any other has one; for later, there is outbox_delayed'
+        WHEN NEW.priority NOT BETWEEN 0 AND 9
+        THEN 'outbox_priority: a priority is a number from 0 to 9'
+        WHEN (NEW.aggregate_type IS NULL) <> (NEW.aggregate_id IS NULL)
+        THEN 'outbox_aggregate: an aggregate has a type and an id, or there is none'
+        WHEN NEW.payload IS NOT NULL AND NEW.data IS NOT NULL
+        THEN 'outbox_body: an event has a payload (JSON) or data (bytes), not both'
+        WHEN pg_catalog.json_typeof(NEW.headers) <> 'object'
+        THEN 'outbox_headers: headers are a JSON object'
+        WHEN NEW.event_type = '' OR NEW.sink = ''
+        THEN 'outbox_names: event_type and sink have a name'
+        -- The limits of oncommit.checks (a test compares them), so that nothing is written which the archive's indexes, whose
+        -- entries end at 2,700 bytes, could never take.
+        WHEN pg_catalog.octet_length(NEW.event_type) > 255
+            OR pg_catalog.octet_length(NEW.sink) > 63
+            OR pg_catalog.octet_length(NEW.topic) > 255
+            OR pg_catalog.octet_length(NEW.aggregate_type) > 255
+            OR pg_catalog.octet_length(NEW.aggregate_id) > 1024
+            OR pg_catalog.octet_length(NEW.key) > 1024
+            OR pg_catalog.octet_length(NEW.content_type) > 255
+            OR pg_catalog.octet_length(NEW.correlation_id) > 512
+            OR pg_catalog.octet_length(NEW.causation_id) > 512
+        THEN 'outbox_lengths: in bytes of UTF-8, key and aggregate_id end at 1024, correlation_id and causation_id at 512, sink at 63, other names at 255'
+        WHEN NEW.schema_version < 1
+        THEN 'outbox_version: versions of a schema begin at 1'
+        WHEN NEW.attempts < 0 OR NEW.crashes < 0 OR NEW.max_attempts < 1
+        THEN 'outbox_counts: counts are not negative, and max_attempts is at least 1'
+    END;
+    IF broken IS NOT NULL THEN
+        RAISE EXCEPTION '%', pg_catalog.split_part(broken, ': ', 2)
+            USING ERRCODE = 'check_violation', CONSTRAINT = pg_catalog.split_part(broken, ': ', 1),
+                  SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;
+    ELSIF NEW.lane <> its_lane THEN
+        RAISE EXCEPTION 'the lane follows from priority and key; leave it out'
+            USING ERRCODE = 'generated_always', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, COLUMN = 'lane';
+    END IF;
+    NEW.lane := its_lane;
+    RETURN NEW;
+END
+$$;
+
+-- By its name the last of the BEFORE triggers: an illegal move is told as such first.
+CREATE TRIGGER outbox_rules BEFORE INSERT OR UPDATE ON oncommit.outbox FOR EACH ROW
+    EXECUTE FUNCTION oncommit.keep_rules();
+
+-- Only ever run to refuse: the conditions stand in the triggers.
 CREATE FUNCTION oncommit.refuse_move() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    IF TG_OP = 'INSERT' THEN
-        RAISE EXCEPTION 'an event cannot begin its life as %', NEW.state
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'outbox_birth', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
-                  HINT = 'Insert it as pending, which is the default.';
-    ELSIF OLD.state IS DISTINCT FROM NEW.state THEN
+    IF OLD.state IS DISTINCT FROM NEW.state THEN
         RAISE EXCEPTION 'event % cannot go from % to %', OLD.event_id, OLD.state, NEW.state
             USING ERRCODE = 'check_violation', CONSTRAINT = 'outbox_moves', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME,
                   HINT = 'The legal moves are drawn in the documentation under "states".';
@@ -100,10 +139,6 @@ BEGIN
               HINT = 'event_id, sink, priority, key and aggregate are fixed. Park or discard the event and add another.';
 END
 $$;
-
-CREATE TRIGGER outbox_birth BEFORE INSERT ON oncommit.outbox FOR EACH ROW
-    WHEN (NEW.state NOT IN ('pending', 'optimistic'))
-    EXECUTE FUNCTION oncommit.refuse_move();
 
 -- Same list as oncommit.states; a test compares the two, move by move.
 CREATE TRIGGER outbox_moves BEFORE UPDATE OF state ON oncommit.outbox FOR EACH ROW
