@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from oncommit.testing.servers import Server
@@ -17,6 +18,7 @@ from oncommit.testing.servers.wire import Wire, wire
 class Mark:
     leave: Callable[[Server, str], None]
     read: Callable[[Server], str]
+    before_crash: Callable[[Server], None] = lambda _server: None
 
 
 def leave_in_postgres(server: Server, word: str) -> None:
@@ -99,45 +101,81 @@ def read_from_kafka(server: Server) -> str:
     return [word for word in KAFKA_WORDS if kafka_topic(word) in every_topic][-1]
 
 
-# RabbitMQ: a durable queue, whose passive declaration fails where it isn't there.
+# RabbitMQ: a persistent message, confirmed, in a durable queue.
+
+BASIC, QUEUE, CONFIRM = 60, 50, 85
 
 
-def amqp_method(connection: Wire, channel: int, method: bytes) -> None:
-    connection.send(struct.pack(">BHI", 1, channel, len(method)) + method + b"\xce")
+def short(text: str) -> bytes:
+    return bytes([len(text)]) + text.encode()
 
 
-def amqp_answer(connection: Wire) -> bytes:
+def amqp_frame(connection: Wire, channel: int, payload: bytes, kind: int = 1) -> None:
+    connection.send(struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce")
+
+
+def amqp_answer(connection: Wire, *expected: tuple[int, int]) -> tuple[tuple[int, int], bytes]:
+    """The next frame: its method, if it is one that is expected here, and all of it."""
     _kind, _channel, size = struct.unpack(">BHI", connection.read(7))
-    return connection.read(size + 1)[:-1]
+    payload = connection.read(size + 1)[:-1]
+    method = struct.unpack(">HH", payload[:4])
+    assert not expected or method in expected, payload
+    return method, payload
 
 
-def amqp_declare(server: Server, word: str, *, passive: bool) -> bool:
+@contextmanager
+def amqp_channel(server: Server) -> Iterator[Wire]:
+    """A connection with channel 1 open, and the durable queue "mark" declared."""
     with wire(server.url) as connection:
         connection.send(b"AMQP\x00\x00\x09\x01")
-        amqp_answer(connection)
+        amqp_answer(connection, (10, 10))
         login = b"\x00guest\x00guest"
-        amqp_method(
-            connection,
-            0,
-            struct.pack(">HHI", 10, 11, 0) + b"\x05PLAIN" + struct.pack(">I", len(login)) + login + b"\x05en_US",
-        )
-        amqp_answer(connection)  # tune
-        amqp_method(connection, 0, struct.pack(">HHHIH", 10, 31, 10, 131072, 0))
-        amqp_method(connection, 0, struct.pack(">HH", 10, 40) + b"\x01/\x00\x00")
-        amqp_answer(connection)  # open-ok
-        amqp_method(connection, 1, struct.pack(">HH", 20, 10) + b"\x00")
-        amqp_answer(connection)  # channel open-ok
-        name = word.encode()
-        flags = 0b11 if passive else 0b10
-        declare = struct.pack(">HHHB", 50, 10, 0, len(name)) + name + struct.pack(">BI", flags, 0)
-        amqp_method(connection, 1, declare)
-        declared = struct.unpack(">HH", amqp_answer(connection)[:4]) == (50, 11)
-        amqp_method(connection, 0, struct.pack(">HHHBHH", 10, 50, 200, 0, 0, 0))
-        amqp_answer(connection)  # close-ok
-        return declared
+        start_ok = struct.pack(">HHI", 10, 11, 0) + short("PLAIN") + struct.pack(">I", len(login)) + login
+        amqp_frame(connection, 0, start_ok + short("en_US"))
+        amqp_answer(connection, (10, 30))
+        amqp_frame(connection, 0, struct.pack(">HHHIH", 10, 31, 10, 131072, 0))
+        amqp_frame(connection, 0, struct.pack(">HH", 10, 40) + short("/") + b"\x00\x00")
+        amqp_answer(connection, (10, 41))
+        amqp_frame(connection, 1, struct.pack(">HH", 20, 10) + b"\x00")
+        amqp_answer(connection, (20, 11))
+        durable = 0b10
+        amqp_frame(connection, 1, struct.pack(">HHH", QUEUE, 10, 0) + short("mark") + struct.pack(">BI", durable, 0))
+        amqp_answer(connection, (QUEUE, 11))
+        yield connection
+        amqp_frame(connection, 0, struct.pack(">HHHBHH", 10, 50, 200, 0, 0, 0))
+        amqp_answer(connection, (10, 51))
 
 
-RABBITMQ_WORDS = ["number 0", "number 1", *KAFKA_WORDS]
+def settle_rabbitmq(server: Server) -> None:
+    """See `rabbitmq`: the queue must be there since before the last restart to outlive a kill for sure."""
+    with amqp_channel(server):
+        pass
+    server.restart()
+
+
+def leave_in_rabbitmq(server: Server, word: str) -> None:
+    with amqp_channel(server) as connection:
+        amqp_frame(connection, 1, struct.pack(">HHB", CONFIRM, 10, 0))
+        amqp_answer(connection, (CONFIRM, 11))
+        amqp_frame(connection, 1, struct.pack(">HHH", BASIC, 40, 0) + short("") + short("mark") + b"\x00")
+        has_delivery_mode, persistent = 0x1000, 2
+        header = struct.pack(">HHQHB", BASIC, 0, len(word), has_delivery_mode, persistent)
+        amqp_frame(connection, 1, header, kind=2)
+        amqp_frame(connection, 1, word.encode(), kind=3)
+        amqp_answer(connection, (BASIC, 80))
+
+
+def read_from_rabbitmq(server: Server) -> str:
+    """The last message; all go back into the queue, since none is acknowledged."""
+    last = ""
+    with amqp_channel(server) as connection:
+        while True:
+            amqp_frame(connection, 1, struct.pack(">HHH", BASIC, 70, 0) + short("mark") + b"\x00")
+            method, _ = amqp_answer(connection, (BASIC, 71), (BASIC, 72))
+            if method == (BASIC, 72):
+                return last
+            amqp_answer(connection)
+            last = amqp_answer(connection)[1].decode()
 
 
 MARKS = {
@@ -148,10 +186,7 @@ MARKS = {
     ),
     "nats": Mark(leave_in_nats, read_from_nats),
     "kafka": Mark(leave_in_kafka, read_from_kafka),
-    "rabbitmq": Mark(
-        lambda server, word: assert_equal(amqp_declare(server, word, passive=False), True),  # noqa: FBT003
-        lambda server: [word for word in RABBITMQ_WORDS if amqp_declare(server, word, passive=True)][-1],
-    ),
+    "rabbitmq": Mark(leave_in_rabbitmq, read_from_rabbitmq, settle_rabbitmq),
 }
 
 

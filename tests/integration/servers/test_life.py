@@ -17,12 +17,12 @@ from oncommit.testing.servers import (
     ServerError,
     ServerUnavailable,
     kafka,
+    named_server,
     nats,
     pgbouncer,
     postgres,
     rabbitmq,
     redis,
-    named_server,
 )
 from tests.integration.servers.marks import MARKS, Mark
 from tests.integration.servers.processes import alive, process_group_of, wait_until
@@ -73,6 +73,7 @@ def test_it_tells_its_version_and_where_it_is(one: Server) -> None:
 
 def test_data_and_port_outlive_kill_9(one: Server, mark: Mark) -> None:
     port = one.port
+    mark.before_crash(one)
     mark.leave(one, "before the kill")
     killed = one.pids()
     one.kill()
@@ -120,17 +121,13 @@ def answers(one: Server) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_stop_leaves_no_process_and_close_no_trace(name: str) -> None:
-    one = started(name)
-    try:
-        folder, pids, watchdog = one.home.folder, one.pids(), one.home.watched.pid
-        assert folder.is_dir()
-        one.stop()
-        assert not any(alive(pid) for pid in pids)
-        assert folder.is_dir()
-    finally:
-        one.close()
+def test_stop_leaves_no_process_and_close_no_trace(one: Server) -> None:
+    """The last of each server's life."""
+    folder, pids, watchdog = one.home.folder, one.pids(), one.home.watched.pid
+    one.stop()
+    assert not any(alive(pid) for pid in pids)
+    assert folder.is_dir()
+    one.close()
     assert not folder.exists()
     assert not alive(watchdog)
     one.close()

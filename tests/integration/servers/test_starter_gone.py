@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,11 +82,10 @@ def segments() -> set[str]:
 
 
 @pytest.fixture(autouse=True)
-def ends_of_starters(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def ends_of_starters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of these tests must be ours, and are chosen for what they leave behind."""
     for name in [name for name in os.environ if name.startswith("ONCOMMIT_TEST_")]:
         monkeypatch.delenv(name)
-    yield
 
 
 def finish(started: Started, number: signal.Signals) -> None:

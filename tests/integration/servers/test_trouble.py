@@ -22,9 +22,9 @@ from oncommit.testing.servers import (
     ServerPool,
     ServerUnavailable,
     kafka,
+    named_server,
     nats,
     postgres,
-    named_server,
 )
 from oncommit.testing.servers.place import reachable_by_others
 from oncommit.testing.servers.ports import HIGHEST, LOWEST, ClaimedPort, claim_port
@@ -99,7 +99,7 @@ def test_a_start_that_takes_too_long_says_so() -> None:
     one = Server(nats_module.NatsRecipe(durable=False), start_timeout=0.5)
     # Listens elsewhere than where it is asked.
     one.recipe.url = lambda _port: "nats://127.0.0.1:1"  # type: ignore[method-assign]
-    with pytest.raises(ServerError, match="no answer within 0 s|no answer within 1 s") as caught:
+    with pytest.raises(ServerError, match="gave no answer within") as caught:
         one.start()
     Path(re.findall(r"kept in (\S+) and", str(caught.value))[0]).unlink()
 

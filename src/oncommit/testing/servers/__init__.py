@@ -16,10 +16,10 @@ from oncommit.testing.servers.external import ExternalServer
 from oncommit.testing.servers.kinds.kafka import kafka
 from oncommit.testing.servers.kinds.nats import nats
 from oncommit.testing.servers.kinds.pgbouncer import pgbouncer
-from oncommit.testing.servers.pool import ServerPool
 from oncommit.testing.servers.kinds.postgres import postgres
 from oncommit.testing.servers.kinds.rabbitmq import rabbitmq
 from oncommit.testing.servers.kinds.redis import redis
+from oncommit.testing.servers.pool import ServerPool
 from oncommit.testing.servers.server import Server
 
 __all__ = [
@@ -34,10 +34,10 @@ __all__ = [
     "ServerPool",
     "ServerUnavailable",
     "kafka",
+    "named_server",
     "nats",
     "pgbouncer",
     "postgres",
     "rabbitmq",
     "redis",
-    "named_server",
 ]

@@ -7,7 +7,7 @@ from typing import NoReturn, Self
 from urllib.parse import urlsplit
 
 from oncommit.testing.servers.errors import NotReady, ServerError
-from oncommit.testing.servers.server import Recipe
+from oncommit.testing.servers.recipe import Recipe
 
 
 class ExternalServer:

@@ -13,14 +13,14 @@ import shutil
 import signal
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from oncommit.testing.servers.errors import NotReady, ServerError
 from oncommit.testing.servers.place import folder_base
 from oncommit.testing.servers.ports import ClaimedPort, claim_port
-from oncommit.testing.servers.watched import Program, User, Watched
+from oncommit.testing.servers.recipe import Home, Recipe
+from oncommit.testing.servers.watched import Watched
 
 log = logging.getLogger(__name__)
 
@@ -28,75 +28,6 @@ PORT_TRIES = 5
 TAIL_LINES = 25
 # Words of the servers here for EADDRINUSE.
 PORT_TAKEN = ("address already in use", "eaddrinuse", "could not create any tcp/ip sockets", "already in use")
-
-
-@dataclass
-class Home:
-    """Where a server lives: its folder, its ports by role, the user it runs as."""
-
-    folder: Path
-    watched: Watched
-    user: User | None
-    ports: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def log(self) -> Path:
-        """Output of all its programs."""
-        return self.folder / "server.log"
-
-    def program(self, *argv: str | Path, env: dict[str, str] | None = None) -> Program:
-        """A command that runs here."""
-        return Program(
-            argv=[str(word) for word in argv],
-            cwd=str(self.folder),
-            log=str(self.log),
-            env=dict(os.environ) if env is None else env,
-            user=self.user,
-        )
-
-    def write(self, name: str, text: str) -> Path:
-        """Write a configuration file that the server's user can read."""
-        path = self.folder / name
-        path.write_text(text)
-        if self.user is not None:
-            os.chown(path, self.user.uid, self.user.gid)
-        return path
-
-
-class Recipe(Protocol):
-    """What differs from server to server."""
-
-    name: str
-    port_roles: tuple[str, ...]  # the first is the one that clients use
-    stop_signal: signal.Signals
-    unprivileged: bool  # refuses to run as root
-
-    def find(self) -> str:
-        """Where its program is.
-
-        Raises:
-            ServerUnavailable: It is not installed here.
-        """
-        ...
-
-    def prepare(self, home: Home) -> None:
-        """Before the first start: find the programs, make what the first start needs."""
-
-    def programs(self, home: Home) -> list[Program]:
-        """What to start, in this order; the last is the server itself."""
-        ...
-
-    def url(self, port: int) -> str:
-        """Where clients find it."""
-        ...
-
-    def ping(self, url: str, home: Home | None) -> str:
-        """Talk to it; the version it tells. With a `home`, make sure that it is the one who lives there.
-
-        Raises:
-            NotReady: No answer, not the right one, or somebody else's.
-        """
-        ...
 
 
 class Server:

@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from oncommit.testing.servers.errors import NotReady, ServerUnavailable
-from oncommit.testing.servers.server import Home, Server
+from oncommit.testing.servers.recipe import Home
+from oncommit.testing.servers.server import Server
 from oncommit.testing.servers.watched import Program
 from oncommit.testing.servers.wire import Wire, wire
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from oncommit.testing.servers.errors import NotReady, ServerError, ServerUnavailable
 from oncommit.testing.servers.place import reachable_by_others
-from oncommit.testing.servers.server import Home, Server
+from oncommit.testing.servers.recipe import Home
+from oncommit.testing.servers.server import Server
 from oncommit.testing.servers.sql import fetch_value
 from oncommit.testing.servers.watched import Program
 

@@ -15,7 +15,8 @@ import struct
 from pathlib import Path
 
 from oncommit.testing.servers.errors import NotReady, ServerUnavailable
-from oncommit.testing.servers.server import Home, Server
+from oncommit.testing.servers.recipe import Home
+from oncommit.testing.servers.server import Server
 from oncommit.testing.servers.watched import Program
 from oncommit.testing.servers.wire import Wire, wire
 
@@ -30,7 +31,12 @@ CONNECTION_START = (10, 10)
 
 
 def rabbitmq() -> Server:
-    """A RabbitMQ. Durable queues and persistent messages are on disk before their confirm in any case."""
+    """A RabbitMQ. It needs no switch for durability: a confirm of a persistent message means "on disk".
+
+    Definitions are different: a durable queue declared just before a `kill` was sometimes gone afterwards (3.10,
+    once in 14 tries, though its name stood in Mnesia's log; why is not known). So crash tests declare first,
+    `restart`, and go on from there.
+    """
     return Server(RabbitMQRecipe(), start_timeout=120)
 
 
