@@ -29,6 +29,10 @@ class MadeId(UUID):
     def __repr__(self) -> str:
         return f"UUID('{self}')"
 
+    def __reduce__(self) -> tuple[type[UUID], tuple[str]]:
+        """A copy, here or in another process, is an id that somebody brings: it never learns what became of this."""
+        return UUID, (str(self),)
+
 
 def make_id() -> MadeId:
     """A new id: 48 bits of milliseconds, 12 bits of their fraction (RFC 9562, 6.2, method 3), 62 random bits.
@@ -43,7 +47,7 @@ def make_id() -> MadeId:
     # UUID.__init__ would check what is right by construction, at twice the price of the whole id.
     _set(made, "int", milliseconds << 80 | _VERSION_7 | fraction << 64 | _VARIANT | random)
     _set(made, "is_safe", SafeUUID.unknown)
-    _set(made, "offered", False)
+    _set(made, "offered", False)  # noqa: FBT003 - an attribute, not a flag
     return made
 
 

@@ -43,6 +43,8 @@ class Driver(msgspec.Struct, frozen=True):
     run: Callable[..., Any]
     check: Callable[[Any], None] | None = None
     on_commit: Callable[..., None] | None = None
+    awaits: Callable[[Any], bool] | None = None
+    """Whether a commit that looks blocking can wait for something async."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -94,6 +96,7 @@ def _load(known: _Known) -> Driver:
         run=getattr(module, known.run),
         check=module.check if known.check else None,
         on_commit=module.on_commit if known.hooks else None,
+        awaits=getattr(module, "awaits", None) if known.hooks else None,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final
 
 from oncommit.errors import ConfigError
@@ -19,6 +19,10 @@ AfterCommit = Callable[[tuple[Event[Any], ...]], Awaitable[None] | None]
 log = logging.getLogger("oncommit.outbox")
 
 _FAILED: Final = "after_commit failed; its %d event(s) are committed and safe, first %s"
+_NOT_AWAITED: Final = (
+    "after_commit gave something to await, but this session is a blocking one; its %d event(s) are committed and safe, "
+    "first %s: give a plain function"
+)
 
 
 def fire(hook: AfterCommit, events: tuple[Event[Any], ...]) -> Awaitable[None] | None:
@@ -31,13 +35,23 @@ def fire(hook: AfterCommit, events: tuple[Event[Any], ...]) -> Awaitable[None] |
     return _guarded(outcome, events) if isawaitable(outcome) else None
 
 
-def fire_blocking(hook: AfterCommit, events: tuple[Event[Any], ...]) -> None:
-    """Call the hook where nothing can be awaited."""
-    outcome = fire(hook, events)
-    if outcome is not None:
-        outcome.close()  # type: ignore[attr-defined]  # the coroutine of _guarded
+def check_blocking(hook: AfterCommit) -> None:
+    """Refuse an async hook for a blocking session, while there is still something to refuse."""
+    if iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004 - not whether
         msg = "after_commit is an async function, but this session is a blocking one: give a plain function"
         raise ConfigError(msg)
+
+
+def fire_blocking(hook: AfterCommit, events: tuple[Event[Any], ...]) -> None:
+    """Call the hook where nothing can be awaited. Too late for errors: what it hides behind a plain face is logged."""
+    try:
+        outcome = hook(events)
+    except Exception:
+        log.exception(_FAILED, len(events), events[0].id)
+        return
+    if isawaitable(outcome):
+        getattr(outcome, "close", getattr(outcome, "cancel", lambda: None))()
+        log.error(_NOT_AWAITED, len(events), events[0].id)
 
 
 async def _guarded(outcome: Awaitable[None], events: tuple[Event[Any], ...]) -> None:

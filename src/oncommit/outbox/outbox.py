@@ -14,7 +14,7 @@ from oncommit.errors import ConfigError
 from oncommit.identifiers import DEFAULT_SCHEMA, DEFAULT_SINK, check_schema, check_sink
 from oncommit.message import DEFAULT_MAX_PAYLOAD, Event, SupportsEvent
 from oncommit.outbox import transaction, write
-from oncommit.outbox.hooks import AfterCommit, fire, fire_blocking
+from oncommit.outbox.hooks import AfterCommit, check_blocking, fire, fire_blocking
 from oncommit.outbox.rows import Limits, Prepared, prepare
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class Outbox:
         it, of ``SchemaError`` for missing tables: all of them before anything was written, with the transaction usable.
         """
         driver = self._driver(connection)
+        if self._after_commit is not None and driver.on_commit is not None and not _can_await(driver, connection):
+            check_blocking(self._after_commit)
         prepared = prepare(events, self._limits)
         if driver.check is not None:
             driver.check(connection)
@@ -168,11 +170,17 @@ class Outbox:
 
     def _note(self, driver: Driver, connection: Any, events: tuple[Event[Any], ...], added: tuple[UUID, ...]) -> None:
         """Remember what is new for the hook behind the commit."""
-        new = tuple([event for event in events if event.id in set(added)])
+        ids = set(added)
+        new = tuple([event for event in events if event.id in ids])
         if not new or self._after_commit is None:
             return
         if (block := self._open.get(id(connection))) is not None:
             block.extend(new)
         elif driver.on_commit is not None:
-            call = fire if driver.is_async else fire_blocking
+            call = fire if _can_await(driver, connection) else fire_blocking
             driver.on_commit(connection, partial(call, self._after_commit, new))
+
+
+def _can_await(driver: Driver, connection: Any) -> bool:
+    """Whether what runs behind this connection's commit may be async."""
+    return driver.is_async or (driver.awaits is not None and driver.awaits(connection))

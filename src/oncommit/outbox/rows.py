@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from oncommit import checks, codec, ids, telemetry
+from oncommit import checks, codec, telemetry
 from oncommit.errors import DuplicateEvent, InvalidEvent, PayloadError, UnknownSink
 from oncommit.message import Event, as_event
 
@@ -35,8 +35,6 @@ class Prepared(msgspec.Struct, frozen=True):
     events: tuple[Event[Any], ...]
     rows: Sequence[RowValues]
     times: Sequence[datetime | None]
-    known: frozenset[UUID]
-    """Ids that the database may have seen before."""
 
 
 def prepare(things: Iterable[object], limits: Limits) -> Prepared:
@@ -51,7 +49,6 @@ def prepare(things: Iterable[object], limits: Limits) -> Prepared:
         events=events,
         rows=rows,
         times=[event.not_before for event in events],
-        known=frozenset(event_id for event_id in event_ids if ids.may_be_known(event_id)),
     )
 
 

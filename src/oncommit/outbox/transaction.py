@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from oncommit.errors import UnsupportedConnection
 from oncommit.message import Event
-from oncommit.outbox.hooks import AfterCommit, fire, fire_blocking
+from oncommit.outbox.hooks import AfterCommit, check_blocking, fire, fire_blocking
 
 Open = dict[int, list[Event[Any]]]
 
@@ -34,6 +34,8 @@ def begin(
     if names & _ASYNC:
         return _async_block(pool, blocks, hook)
     if names & _SYNC:
+        if hook is not None:
+            check_blocking(hook)
         return _sync_block(pool, blocks, hook)
     msg = (
         f"a {type(pool).__module__}.{type(pool).__qualname__} is no pool: pass an asyncpg pool, a psycopg pool or a "
@@ -51,7 +53,7 @@ async def _async_block(pool: Any, blocks: Open, hook: AfterCommit | None) -> Asy
             yield connection
         finally:
             del blocks[id(connection)]
-    if hook is not None and events and (outcome := fire(hook, tuple(events))) is not None:
+    if hook is not None and events and (outcome := fire(hook, _once(events))) is not None:
         await outcome
 
 
@@ -65,7 +67,12 @@ def _sync_block(pool: Any, blocks: Open, hook: AfterCommit | None) -> Iterator[A
         finally:
             del blocks[id(connection)]
     if hook is not None and events:
-        fire_blocking(hook, tuple(events))
+        fire_blocking(hook, _once(events))
+
+
+def _once(events: list[Event[Any]]) -> tuple[Event[Any], ...]:
+    """Each event once, though it was added again after its savepoint had been rolled back."""
+    return tuple({event.id: event for event in events}.values())
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ leaves the caller not knowing; he tries again with the same event, whose id is t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from oncommit import ids
@@ -16,6 +16,10 @@ from oncommit.db.failures import migrate_hint
 from oncommit.db.sql import query
 from oncommit.errors import SchemaMissing, SchemaOutdated
 from oncommit.outbox.rows import COLUMNS, Prepared
+
+# What PostgreSQL sets aside for each connection by default (max_locks_per_transaction). A call with 10,000 locks could
+# use up the table of locks that all transactions of the server share.
+MOST_KEY_LOCKS: Final = 64
 
 
 def ensure_tables(schema: str) -> Work[None]:
@@ -34,12 +38,11 @@ def add(prepared: Prepared, schema: str, *, strict_order: bool) -> Work[tuple[UU
     if not prepared.rows:
         return ()
     if strict_order and (keys := order_keys(prepared)):
-        yield Call(query("outbox/lock_keys", schema), [keys])
-    for event in prepared.events:
-        ids.mark_offered(event.id)
+        yield lock(keys, schema)
+    known = offer(prepared)
     written = yield insert(prepared, schema)
     new = {as_uuid(event_id): bool(delayed) for event_id, delayed in written}
-    suspects = [event_id for event_id in new if event_id in prepared.known]
+    suspects = [event_id for event_id in new if event_id in known]
     if suspects:
         live = [event_id for event_id in suspects if not new[event_id]]
         delayed = [event_id for event_id in suspects if new[event_id]]
@@ -57,6 +60,25 @@ def insert(prepared: Prepared, schema: str) -> Call:
     if len(prepared.rows) == 1:
         return Call(query("outbox/add_one", schema), prepared.rows[0])
     return Call(query("outbox/add_many", schema), [list(column) for column in zip(*prepared.rows, strict=True)])
+
+
+def offer(prepared: Prepared) -> frozenset[UUID]:
+    """The ids that the database may have seen before; from now on all of them.
+
+    Asked last, not when the call was prepared: an asyncio call may be awaited long after it was made, when another has
+    added the same event meanwhile and a relay has delivered it.
+    """
+    known = frozenset([event.id for event in prepared.events if ids.may_be_known(event.id)])
+    for event in prepared.events:
+        ids.mark_offered(event.id)
+    return known
+
+
+def lock(keys: list[str], schema: str) -> Call:
+    """Wait for the writers of these keys; where there are many, for all writers of any."""
+    if len(keys) > MOST_KEY_LOCKS:
+        return Call(query("outbox/lock_all_keys", schema))
+    return Call(query("outbox/lock_keys", schema), [keys])
 
 
 def order_keys(prepared: Prepared) -> list[str]:

@@ -158,11 +158,21 @@ class Proxy:
 
         What is held goes on its way with ``heal``, as retransmission would have it.
         """
-        self._do(lambda: [line.open.clear() for way, line in self._lines.items() if way in (ways or Way)])
+
+        def hold() -> None:
+            for way in ways or Way:
+                self._lines[way].open.clear()
+
+        self._do(hold)
 
     def delay(self, seconds: float, *ways: Way) -> None:
         """Keep everything waiting that long, in these directions or both."""
-        self._do(lambda: [setattr(line, "delay", seconds) for way, line in self._lines.items() if way in (ways or Way)])
+
+        def delay() -> None:
+            for way in ways or Way:
+                self._lines[way].delay = seconds
+
+        self._do(delay)
 
     def cut_request(self, *, after: int = 0) -> None:
         """The next request is not forwarded, and its connection reset; ``after``: so many pass before it."""
@@ -267,9 +277,7 @@ class Proxy:
             for writer in (to_client, to_server):
                 writer.close()
 
-    async def _pump(
-        self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way
-    ) -> None:
+    async def _pump(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
         """Forward until one end has had enough. An end that closes in order is told on in order by `_serve`."""
         line = self._lines[way]
         try:

@@ -50,9 +50,7 @@ def test_random_transactions(far_writer: Writer, observer: Observer, proxy: Prox
 
 
 @pytest.mark.parametrize("how", ["cut", "unanswered"])
-def test_a_crash_at_each_step_of_the_protocol(
-    far_writer: Writer, observer: Observer, proxy: Proxy, how: str
-) -> None:
+def test_a_crash_at_each_step_of_the_protocol(far_writer: Writer, observer: Observer, proxy: Proxy, how: str) -> None:
     """Until the transaction needs no further request, so that COMMIT, too, was cut before and after the server did it."""
     steps = (Write(("a",)), Step("savepoint"), Write(("a", "b")), Step("release"), Write(("b",)))
     outcomes = []
@@ -82,5 +80,3 @@ def test_tried_again_after_an_unknown_outcome(far_writer: Writer, observer: Obse
         assert bench.model.committed == [("a", event.id) for event in events]
         if not lost:
             break
-
-

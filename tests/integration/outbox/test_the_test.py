@@ -81,10 +81,10 @@ def broken(
     return make
 
 
-@pytest.mark.parametrize("program", [ROLLED_BACK, CRASHED, CLOSED, SAVEPOINT], ids=lambda program: program.end)
-def test_writing_on_another_connection_is_caught(
-    broken: Callable[[type[Elsewhere]], Bench], program: Program
-) -> None:
+@pytest.mark.parametrize(
+    "program", [ROLLED_BACK, CRASHED, CLOSED, SAVEPOINT], ids=["rollback", "crash", "close", "savepoint"]
+)
+def test_writing_on_another_connection_is_caught(broken: Callable[[type[Elsewhere]], Bench], program: Program) -> None:
     with pytest.raises(Violation, match="rows .* but events"):
         broken(Elsewhere).run(program)
 

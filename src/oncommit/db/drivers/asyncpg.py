@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from asyncpg import InterfaceError
+
 from oncommit.db.calls import Call, Rows, Work, run_async
 from oncommit.db.failures import translate
 from oncommit.errors import ConnectionClosed, NotInTransaction
@@ -12,8 +14,13 @@ T = TypeVar("T")
 
 
 def check(connection: Any) -> None:
-    """A connection that was given back to its pool raises the driver's own InterfaceError here."""
-    if connection.is_closed():
+    """A pool takes its connection back at the end of the block, or when it dies."""
+    try:
+        closed = connection.is_closed()
+    except InterfaceError as error:
+        msg = "the asyncpg connection has gone back to its pool: add the event inside `async with pool.acquire() as …:`"
+        raise ConnectionClosed(msg) from error
+    if closed:
         msg = "the asyncpg connection is closed"
         raise ConnectionClosed(msg)
     if not connection.is_in_transaction():

@@ -39,7 +39,6 @@ def on_commit(connection: Any, callback: Callable[[], Any]) -> None:
 
 def run(connection: Any, work: Work[T], schema: str) -> T:
     """Do the work on this connection."""
-    check(connection)
 
     def execute(call: Call) -> Rows:
         try:

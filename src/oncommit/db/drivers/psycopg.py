@@ -1,12 +1,14 @@
 """psycopg 3: ``Connection`` and ``AsyncConnection``.
 
-A cursor of our own with plain tuples: the connection's row factory is the application's business.
+A cursor of our own, with plain tuples and ``%s``: the connection's factories of rows and cursors are the application's
+business (a ``RawCursor`` would not know our parameters).
 """
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from psycopg import AsyncCursor, Cursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -38,7 +40,7 @@ def run(connection: Any, work: Work[T], schema: str) -> T:
 
     def execute(call: Call) -> Rows:
         try:
-            with connection.cursor(row_factory=tuple_row) as cursor:
+            with Cursor(connection, row_factory=tuple_row) as cursor:
                 cursor.execute(percent_style(call.sql), call.parameters)
                 rows: Rows = cursor.fetchall()
         except Exception as error:
@@ -55,7 +57,7 @@ async def run_async(connection: Any, work: Work[T], schema: str) -> T:
 
     async def execute(call: Call) -> Rows:
         try:
-            async with connection.cursor(row_factory=tuple_row) as cursor:
+            async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
                 await cursor.execute(percent_style(call.sql), call.parameters)
                 rows: Rows = await cursor.fetchall()
         except Exception as error:

@@ -13,14 +13,14 @@ from sqlalchemy.exc import InvalidRequestError, PendingRollbackError, ResourceCl
 
 from oncommit.db import calls
 from oncommit.db.calls import Call, Rows, Work
-from oncommit.db.drivers.sqlalchemy_hooks import on_commit
+from oncommit.db.drivers.sqlalchemy_hooks import awaits, on_commit, unscoped
 from oncommit.db.failures import translate
 from oncommit.db.sql import percent_style
 from oncommit.errors import ConnectionClosed, NotInTransaction, TransactionFailed, UnsupportedConnection
 
 T = TypeVar("T")
 
-__all__ = ["connection_of", "on_commit", "run", "run_async"]
+__all__ = ["awaits", "connection_of", "on_commit", "run", "run_async"]
 
 _STYLES: Final = {"asyncpg": False, "psycopg": True, "psycopg_async": True}
 
@@ -95,6 +95,7 @@ def run(handle: Any, work: Work[T], schema: str) -> T:
 
 async def run_async(handle: Any, work: Work[T], schema: str) -> T:
     """Do the work on an ``AsyncSession`` or ``AsyncConnection``."""
+    handle = unscoped(handle)
     if getattr(handle, "closed", False) is True:
         msg = "the SQLAlchemy connection is closed"
         raise ConnectionClosed(msg)

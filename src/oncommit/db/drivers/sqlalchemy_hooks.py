@@ -12,10 +12,13 @@ from inspect import isawaitable
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import event
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, SessionTransaction
-from sqlalchemy.util import await_only
+from sqlalchemy.util import ScopedRegistry, await_only
 
 T = TypeVar("T")
+Callback = tuple[Connection, Callable[[], Any]]
 
 _KEY: Final = "oncommit.after_commit"
 
@@ -53,17 +56,30 @@ class Waiting(Generic[T]):
 def on_commit(handle: Any, callback: Callable[[], Any]) -> None:
     """Run the callback once the session's transaction has committed; forget it when that is rolled back."""
     session = sync_session(handle)
-    waiting: Waiting[Callable[[], Any]] | None = session.info.get(_KEY)
+    waiting: Waiting[Callback] | None = session.info.get(_KEY)
     if waiting is None:
         waiting = session.info[_KEY] = Waiting(session)
         event.listen(session, "after_commit", _fire)
-    waiting.append(session, callback)
+    waiting.append(session, (session.connection(), callback))
+
+
+def awaits(handle: Any) -> bool:
+    """Whether this session's commit can wait for something async: a Session inside ``AsyncSession.run_sync`` can."""
+    try:
+        return bool(unscoped(handle).get_bind().dialect.is_async)
+    except SQLAlchemyError:  # several databases, none, closed: its own error says so better
+        return True
+
+
+def unscoped(handle: Any) -> Any:
+    """The session that a scoped one stands for."""
+    registry = getattr(handle, "registry", None)
+    return registry() if isinstance(registry, ScopedRegistry) else handle
 
 
 def sync_session(handle: Any) -> Session:
     """The Session behind an AsyncSession or a scoped one."""
-    if hasattr(handle, "registry"):
-        handle = handle.registry()
+    handle = unscoped(handle)
     session: Session = getattr(handle, "sync_session", handle)
     return session
 
@@ -71,8 +87,12 @@ def sync_session(handle: Any) -> Session:
 def _fire(session: Session) -> None:
     if session.in_nested_transaction():  # a savepoint was released; nothing has committed yet
         return
-    waiting: Waiting[Callable[[], Any]] = session.info[_KEY]
-    for callback in waiting.take():
+    waiting: Waiting[Callback] = session.info[_KEY]
+    for connection, callback in waiting.take():
+        # A session that joined somebody else's transaction (`Session(bind=connection)`) says it has committed when it
+        # has not, and will never know. Then there is no hook, as on any Core connection.
+        if connection.in_transaction():
+            continue
         outcome = callback()
         # Under AsyncSession we are inside its greenlet, where an awaitable can be waited for.
         if isawaitable(outcome):

@@ -1,6 +1,10 @@
 -- Many events of which some may not go before their time: those wait in outbox_delayed, the others are live at once.
 -- PostgreSQL's clock decides which is which, so that a writer whose clock is wrong delays nothing and hurries nothing.
 -- Otherwise as add_many.sql. The result says which table each new row went to.
+--
+-- Two open transactions that add one event just before and just after its time write it once into each table, and
+-- neither sees the other's row. So whoever moves a delayed event when it is due looks for its id in outbox, archive and
+-- dead letters first, as take_back.sql does. A lock here would make every writer of a delayed event pay for that.
 WITH v AS MATERIALIZED (
     SELECT *
     FROM unnest(

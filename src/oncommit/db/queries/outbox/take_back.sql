@@ -8,7 +8,9 @@
 --
 -- Above read committed the snapshot is the transaction's. An event that was live in it and has been delivered since
 -- shows as a second row under the same id: the condition on `twin` makes the DELETE reach for it, which is the
--- serialization failure that such a transaction has to expect.
+-- serialization failure that such a transaction has to expect. One that was added *and* delivered since the snapshot
+-- leaves no trace in it and is added again: whoever adds ids of his own above read committed takes the snapshot late, or
+-- leaves the second delivery to the inbox.
 WITH written AS MATERIALIZED (
     SELECT w.event_id FROM unnest($1::uuid[]) AS w (event_id)
 ), delayed AS MATERIALIZED (
