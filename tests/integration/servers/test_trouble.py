@@ -29,6 +29,8 @@ from oncommit.testing.servers import (
 from oncommit.testing.servers.place import reachable_by_others
 from oncommit.testing.servers.ports import HIGHEST, LOWEST, ClaimedPort, claim_port
 from oncommit.testing.servers.sql import fetch_value
+from oncommit.testing.servers.watched import Program, Watched
+from tests.integration.servers.processes import alive
 
 
 @pytest.fixture
@@ -200,3 +202,31 @@ def test_durable_postgres_syncs(durable: bool, fsync: str) -> None:
             "TimeZone": "UTC",
         }.items():
             assert fetch_value(one.dsn, "select current_setting($1)", name) == value
+
+
+# -- the watchdog
+
+
+def test_what_leaves_its_group_and_loses_its_parent_still_ends_with_the_rest(tmp_path: Path) -> None:
+    """As `epmd` does, and PostgreSQL's backends when the postmaster dies."""
+    watched = Watched("orphan")
+    try:
+        log = str(tmp_path / "log")
+        command = ["sh", "-c", "(setsid sleep 300 &) ; exit 0"]
+        watched.run(Program(command, cwd=str(tmp_path), log=log))
+        (orphan,) = watched.pids()
+        assert Path(f"/proc/{orphan}/comm").read_text() in ("sleep\n", "setsid\n")
+    finally:
+        watched.close()
+    assert not alive(orphan)
+
+
+def test_a_program_that_is_not_there_is_an_error_of_ours(tmp_path: Path) -> None:
+    watched = Watched("nothing")
+    try:
+        missing = Program([str(tmp_path / "missing")], cwd=str(tmp_path), log=str(tmp_path / "log"))
+        with pytest.raises(ServerError, match="missing"):
+            watched.spawn(missing, main=True)
+        assert not watched.alive()
+    finally:
+        watched.close()
