@@ -31,10 +31,17 @@ class Unserialisable(Exception):
 
 
 def _extend(value: Any) -> Any:
-    """What msgspec does not know by itself: pydantic models, without importing pydantic."""
+    """What msgspec does not know by itself: pydantic models, without importing pydantic; and subclasses of scalars."""
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         return dump(value, mode="json")
+    # As their base class sees them: str(value) would ask what the subclass makes of itself.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     msg = f"a {type(value).__module__}.{type(value).__qualname__} has no JSON form"
     raise TypeError(msg)
 
