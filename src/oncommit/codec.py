@@ -77,7 +77,7 @@ def decode(data: bytes | str) -> Any:
     """JSON to plain values. Raises ValueError for what is no JSON."""
     try:
         return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         msg = f"not JSON: {error}"
         raise ValueError(msg) from error
 
