@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, Self
 from uuid import UUID
 
@@ -14,6 +16,21 @@ BOTH = """
         ARRAY(SELECT o.event_id FROM orders o WHERE o.tag = %(tag)s),
         ARRAY(SELECT b.event_id FROM oncommit.outbox b WHERE b.aggregate_type = %(tag)s ORDER BY b.id),
         ARRAY(SELECT b.aggregate_id FROM oncommit.outbox b WHERE b.aggregate_type = %(tag)s ORDER BY b.id)
+"""
+DELIVER = """
+    WITH gone AS (DELETE FROM oncommit.outbox RETURNING *)
+    INSERT INTO oncommit.outbox_archive (
+        id, created_at, sent_at, event_id, attempts, crashes, schema_version, priority, lane, sink, event_type,
+        aggregate_type, aggregate_id, key, content_type, headers, payload, data)
+    SELECT
+        id, created_at, oncommit.now(), event_id, attempts + 1, crashes, schema_version, priority, lane, sink, event_type,
+        aggregate_type, aggregate_id, key, content_type, headers, payload, data
+    FROM gone
+"""
+BURY = """
+    WITH gone AS (DELETE FROM oncommit.outbox RETURNING *)
+    INSERT INTO oncommit.dead_letter (source, origin, message_id, event_id, event_type, reason, expires_at)
+    SELECT 'outbox', sink, event_id::text, event_id, event_type, 'exhausted', 'infinity' FROM gone
 """
 
 
@@ -64,6 +81,22 @@ class Observer:
                 pid,
             )
         ]
+
+    def wait_until_blocked(self, pid: int, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Until that process waits for a lock; fails where it ends instead."""
+        deadline = time.monotonic() + 20
+        while not self.value("SELECT cardinality(pg_catalog.pg_blocking_pids(%s)) > 0", pid):
+            assert not until(), "it did not have to wait"
+            assert time.monotonic() < deadline, "it does not wait for a lock"
+            time.sleep(0.005)
+
+    def deliver(self) -> None:
+        """What a relay does with all live events: one statement, from outbox to archive."""
+        self.rows(DELIVER)
+
+    def bury(self) -> None:
+        """All live events to the dead letters, in one statement."""
+        self.rows(BURY)
 
     def kill(self, pid: int) -> None:
         """End a connection from the server's side, and wait until its process is gone."""

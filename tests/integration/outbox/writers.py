@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -293,10 +294,9 @@ class SqlAlchemyWriter(Writer):
         self.wait(self.session.rollback())
 
     def reconnect(self) -> None:
-        self.savepoints.clear()
-        self.wait(self.session.close())
-        self.wait(self.engine.dispose())
-        self.connect()
+        with suppress(sqlalchemy.exc.DBAPIError):  # its death is noticed here at the latest
+            self.wait(self.session.close())
+        super().reconnect()
 
     def close(self) -> None:
         self.wait(self.session.close())

@@ -62,7 +62,7 @@ def _of_session(session: Any) -> Connection:
         msg = "the session's transaction is over; begin another"
         raise TransactionFailed(msg) from error
     except InvalidRequestError as error:
-        if "closed" in str(error) and "transaction" not in str(error):
+        if "permanently closed" in str(error):
             msg = "the session is closed for good"
             raise ConnectionClosed(msg) from error
         msg = f"the session cannot take an event now: {error}"
@@ -84,6 +84,9 @@ def run(handle: Any, work: Work[T], schema: str) -> T:
         sql = percent_style(call.sql) if percent else call.sql
         try:
             rows: Rows = connection.exec_driver_sql(sql, tuple(call.parameters)).fetchall()
+        except InvalidRequestError as error:  # SQLAlchemy's own refusal; nothing was sent
+            msg = f"the SQLAlchemy transaction cannot take an event now: {error}"
+            raise TransactionFailed(msg) from error
         except Exception as error:
             if known := translate(error, schema):
                 raise known from error
