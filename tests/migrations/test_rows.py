@@ -39,7 +39,8 @@ REFUSED_LIVE = {
     "counts": [{"attempts": "-1"}, {"crashes": "-1"}],
     "due": [{"available_at": "now()"}, {"state": "'optimistic'"}],
     "birth": [
-        {"state": f"'{state}'", "available_at": "now()"} for state in ("failed", "dead_letter", "sent", "claimed", "new")
+        {"state": f"'{state}'", "available_at": "now()"}
+        for state in ("failed", "dead_letter", "sent", "claimed", "new")
     ],
 }
 CASES = [

@@ -21,9 +21,10 @@ FILL = """
     SELECT n, moment, moment, moment, md5(n::text)::uuid, 1, 0, 1, 5, n % 64, 'main', 'order.placed', 'order',
         (n % 10000)::text, 'application/json', '{}', CASE WHEN n % 1000 = 0 THEN (n / 1000)::text END
     FROM generate_series(1, $1::int) AS n,
-        LATERAL (SELECT date_trunc('day', now(), 'UTC') + n * interval '8 days' / $1::int - interval '1 us') AS t(moment)
+        LATERAL (
+            SELECT date_trunc('day', now(), 'UTC') + n * interval '8 days' / $1::int - interval '1 us'
+        ) AS t(moment)
 """
-NOTHING = (None,) * 8
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from oncommit.cli.output import age, print_json, print_table, visible
-from oncommit.ops.event_record import EventRecord, utc_text
+from oncommit.ops.event_record import EventRecord, is_infinite, utc_text
 
 _HEADS = ["CREATED", "AGE", "STATE", "TYPE", "AGGREGATE", "KEY", "SINK", "LANE", "TRIES", "EVENT ID", "LAST ERROR"]
 _SPARE = ["CREATED", "SINK", "LANE"]
@@ -48,7 +48,7 @@ def _row(record: EventRecord, now: datetime) -> list[str]:
 
 
 def _state(record: EventRecord, now: datetime) -> str:
-    if record.available_at is not None and record.available_at > now:
+    if record.available_at and record.available_at > now and not is_infinite(record.available_at):
         return f"{record.state} ({age(record.available_at, now)})"
     return record.state
 
@@ -69,12 +69,18 @@ def print_event(record: EventRecord, *, as_json: bool) -> None:
         if value is None or name in ("headers", "payload_json", "data"):
             continue
         if isinstance(value, datetime):
-            passed = age(value, now)
-            value = utc_text(value) + (f" ({passed})" if value > now else f" ({passed} ago)")
+            value = _moment(value, now)
         click.echo(f"{name:15} {visible(str(value))}")
     for header, text in (record.headers or {}).items():
         click.echo(f"{'header':15} {visible(f'{header}: {text}')}")
     _print_payload(record)
+
+
+def _moment(moment: datetime, now: datetime) -> str:
+    if is_infinite(moment):
+        return utc_text(moment)
+    passed = age(moment, now)
+    return f"{utc_text(moment)} ({passed})" if moment > now else f"{utc_text(moment)} ({passed} ago)"
 
 
 def _print_payload(record: EventRecord) -> None:

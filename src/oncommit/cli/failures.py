@@ -9,6 +9,7 @@ from typing import Final
 import click
 import msgspec
 
+from oncommit.cli.main import ReaderLeft
 from oncommit.errors import ConfigError, DatabaseUnreachable, OncommitError, SchemaMissing, SchemaOutdated
 
 DONE: Final = 0
@@ -21,9 +22,8 @@ INTERRUPTED: Final = 130
 
 def report(error: Exception, *, as_json: bool) -> int:
     """Tell of the error; the exit code. What is nobody's fault but ours is raised again, with its trace."""
-    if isinstance(error, BrokenPipeError):
-        # Whoever read our output has seen enough. What is still buffered goes nowhere, or the interpreter's own flush
-        # at exit would complain.
+    if isinstance(error, ReaderLeft | BrokenPipeError):
+        # What is still buffered goes nowhere, or the interpreter's own flush at exit would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     if isinstance(error, click.Abort):

@@ -23,6 +23,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
+class ReaderLeft(Exception):
+    """Whoever read our output has seen enough (``| head``)."""
+
+
 class _Commands(click.Group):
     """A group whose commands are imported when they are asked for."""
 
@@ -34,6 +38,12 @@ class _Commands(click.Group):
             return None
         found: click.Command = import_module(COMMANDS[name][0]).command
         return found
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except BrokenPipeError as error:
+            raise ReaderLeft from error  # click would end the program with 1
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -51,8 +51,6 @@ def age(moment: datetime | None, now: datetime | None = None) -> str:
     """
     if moment is None:
         return ""
-    if moment.year in (1, 9999):  # PostgreSQL's infinities
-        return "never" if moment.year != 1 else "always"
     seconds = ((now or datetime.now(UTC)) - moment) // timedelta(seconds=1)
     if seconds < 0:
         return f"in {_span(-seconds)}"

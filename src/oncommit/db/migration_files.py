@@ -107,8 +107,8 @@ def sql(schema: str = DEFAULT_SCHEMA, since: int = 0, to: int | None = None) -> 
     """The migrations after version ``since`` up to ``to`` as one text: for psql, Flyway and readers.
 
     Example:
-        >>> print(sql().splitlines()[0])
-        -- oncommit: migrations 1 to 6 for the schema "oncommit".
+        >>> sql(to=2).splitlines()[0]
+        '-- oncommit: migrations 1 to 2 for the schema "oncommit".'
 
     Raises:
         ConfigError: The schema name cannot be used, or there is no such version.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from oncommit import codec
 from oncommit.ops.event_filter import Cursor
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +64,7 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> EventRecord:
         """From a row of the queries in ``events/``."""
-        values = dict(row)
+        values = {name: _zoned(value) for name, value in row.items()}
         values["payload_json"] = values.pop("payload")
         if values["headers"] is not None:
             values["headers"] = codec.decode(values["headers"])
@@ -100,6 +102,11 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
         return values
 
 
+def _zoned(value: Any) -> Any:
+    # asyncpg has the ends of time without a zone.
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return utc_text(value)
@@ -108,6 +115,11 @@ def _plain(value: Any) -> Any:
 
 def utc_text(moment: datetime) -> str:
     """ISO 8601 in UTC; PostgreSQL's infinity, which is no date, by its name."""
-    if moment.year in (1, 9999):
-        return "infinity" if moment.year != 1 else "-infinity"
+    if is_infinite(moment):
+        return "infinity" if moment > _EPOCH else "-infinity"
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def is_infinite(moment: datetime) -> bool:
+    """Whether this stands for PostgreSQL's infinity or -infinity."""
+    return moment.replace(tzinfo=None) in (datetime.max, datetime.min)  # noqa: DTZ901 - as asyncpg gives them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -156,6 +157,16 @@ async def test_payload_only_when_asked(connection: asyncpg.Connection) -> None:
     (with_it,) = await list_events(connection, EventFilter(states=("sent",), with_payload=True))
     assert (without.payload, without.headers) == (None, None)
     assert (with_it.payload, with_it.headers) == ({"n": 1}, {"a": "b"})
+
+
+async def test_a_json_codec_of_the_caller_changes_nothing(connection: asyncpg.Connection) -> None:
+    await connection.set_type_codec("json", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    for record in (
+        await show_event(connection, SENT),
+        (await list_events(connection, EventFilter(states=("sent",), with_payload=True)))[0],
+        (await events_by_aggregate(connection, "order", "42", with_payload=True))[0],
+    ):
+        assert (record.payload, record.headers) == ({"n": 1}, {"a": "b"})
 
 
 async def test_inside_a_transaction_of_the_caller(connection: asyncpg.Connection) -> None:

@@ -14,7 +14,8 @@ def known(number: int) -> UUID:
 
 SENT, DEAD, CLAIMED, FAILED, LAPSED, RESERVED, PARKED, PENDING, URGENT, DELAYED = map(known, range(1, 11))
 
-# All but the urgent one are of one order, in this write order; the sent one is the oldest, the delayed one has no place.
+# All but the urgent one are of one order, in this write order; the sent one is the oldest, the delayed one is without
+# a place yet.
 FILL = f"""
 INSERT INTO oncommit.outbox_archive (id, created_at, sent_at, event_id, attempts, crashes, schema_version, priority,
     lane, sink, event_type, aggregate_type, aggregate_id, content_type, headers, payload, correlation_id)
@@ -27,12 +28,12 @@ SELECT event_id::uuid, event_type, 'order', '42', payload::json, data::bytea, ty
     now() + until::interval, now() - ago::interval
 FROM (VALUES
     (1, '{DEAD}', 'order.paid', '{{}}', NULL, 'application/json', 'paid', NULL, 'main', 'pending', NULL, '8 days'),
-    (2, '{CLAIMED}', 'order.packed', '{{}}', NULL, 'application/json', NULL, 'talk-1', 'main', 'pending', NULL, '2 hours'),
+    (2, '{CLAIMED}', 'order.packed', '{{}}', NULL, 'application/json', NULL, 'talk-1', 'main', 'pending', NULL, '2 h'),
     (3, '{FAILED}', 'order.sent', NULL, '\\x00ff', 'application/avro', NULL, NULL, 'main', 'pending', NULL, '1 hour'),
     (4, '{LAPSED}', 'order.seen', NULL, NULL, 'application/json', NULL, NULL, 'main', 'optimistic', '-1 s', '30 min'),
     (5, '{RESERVED}', 'order.kept', NULL, NULL, 'application/json', NULL, NULL, 'main', 'optimistic', '1 h', '20 min'),
     (6, '{PARKED}', 'order.back', NULL, NULL, 'application/json', NULL, NULL, 'main', 'pending', NULL, '10 min'),
-    (7, '{PENDING}', 'order.placed', '{{"b": 2}}', NULL, 'application/json', NULL, NULL, 'audit', 'pending', NULL, '5 min')
+    (7, '{PENDING}', 'order.placed', '{{"b": 2}}', NULL, 'application/json', NULL, NULL, 'audit', 'pending', NULL, '5m')
 ) AS v (n, event_id, event_type, payload, data, type, topic, talk, sink, state, until, ago)
 ORDER BY n;
 
@@ -55,10 +56,10 @@ SELECT '{known(90)}'::uuid, sink, 1, lane, 5, id, id, 1 FROM oncommit.outbox WHE
 UNION ALL
 SELECT '{known(90)}'::uuid, sink, 2, lane, 4, id, id, 1 FROM oncommit.outbox WHERE event_id = '{FAILED}';
 
-INSERT INTO oncommit.dead_letter (source, origin, message_id, event_id, outbox_id, lane, attempts, reason, error_message,
-    created_at, expires_at, event_type, aggregate_type, aggregate_id, topic, content_type, payload)
-SELECT 'outbox', sink, event_id::text, event_id, id, lane, 10, 'exhausted', 'too often', created_at, now() + '14 d'::interval,
-    event_type, aggregate_type, aggregate_id, topic, content_type, payload
+INSERT INTO oncommit.dead_letter (source, origin, message_id, event_id, outbox_id, lane, attempts, reason,
+    error_message, created_at, expires_at, event_type, aggregate_type, aggregate_id, topic, content_type, payload)
+SELECT 'outbox', sink, event_id::text, event_id, id, lane, 10, 'exhausted', 'too often', created_at,
+    now() + '14 d'::interval, event_type, aggregate_type, aggregate_id, topic, content_type, payload
 FROM oncommit.outbox WHERE event_id IN ('{DEAD}', '{PARKED}');
 DELETE FROM oncommit.outbox WHERE event_id = '{DEAD}';
 -- Dead, but not an event of this outbox.

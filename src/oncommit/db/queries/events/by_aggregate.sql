@@ -5,8 +5,8 @@ SELECT
     e.schema_version, e.correlation_id, e.causation_id, e.saga_id, e.attempts, e.crashes, e.max_attempts,
     e.created_at, e.available_at, e.claimed_by, e.claimed_at, e.sent_at, e.archived_at, e.failed_at, e.last_error,
     e.content_type,
-    CASE WHEN $1::boolean THEN e.headers END AS headers,
-    CASE WHEN $1 THEN e.payload END AS payload,
+    CASE WHEN $1::boolean THEN e.headers::text END AS headers,
+    CASE WHEN $1 THEN e.payload::text END AS payload,
     CASE WHEN $1 THEN e.data END AS data
 FROM oncommit.events AS e
 WHERE e.aggregate_type = $2::text

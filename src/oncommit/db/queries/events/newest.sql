@@ -1,14 +1,14 @@
 -- A page of events, newest first. Reads only, one snapshot: an event that is settled meanwhile appears once.
 -- A filter that is null folds away when the statement is planned with its values, so the archive's indexes serve the
 -- others. An event cannot be archived before it was created: the earliest creation looked for, $11, also rules out most of
--- the archive.
+-- the archive. JSON comes as text, whatever codec the application has set for json on its connection.
 SELECT
     e.id, e.event_id, e.state, e.sink, e.lane, e.priority, e.event_type, e.aggregate_type, e.aggregate_id, e.key, e.topic,
     e.schema_version, e.correlation_id, e.causation_id, e.saga_id, e.attempts, e.crashes, e.max_attempts,
     e.created_at, e.available_at, e.claimed_by, e.claimed_at, e.sent_at, e.archived_at, e.failed_at, e.last_error,
     e.content_type,
-    CASE WHEN $1::boolean THEN e.headers END AS headers,
-    CASE WHEN $1 THEN e.payload END AS payload,
+    CASE WHEN $1::boolean THEN e.headers::text END AS headers,
+    CASE WHEN $1 THEN e.payload::text END AS payload,
     CASE WHEN $1 THEN e.data END AS data
 FROM oncommit.events AS e
 WHERE ($2::text[] IS NULL OR e.state = ANY ($2))

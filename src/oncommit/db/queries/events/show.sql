@@ -5,7 +5,7 @@ SELECT
     e.schema_version, e.correlation_id, e.causation_id, e.saga_id, e.attempts, e.crashes, e.max_attempts,
     e.created_at, e.available_at, e.claimed_by, e.claimed_at, e.sent_at, e.archived_at, e.failed_at, e.last_error,
     e.content_type,
-    e.headers, e.payload, e.data
+    e.headers::text AS headers, e.payload::text AS payload, e.data
 FROM oncommit.events AS e
 WHERE e.event_id = $1::uuid
 ORDER BY e.state = 'sent', e.id
