@@ -23,8 +23,8 @@ DELIVER = """
         id, created_at, sent_at, event_id, attempts, crashes, schema_version, priority, lane, sink, event_type,
         aggregate_type, aggregate_id, key, content_type, headers, payload, data)
     SELECT
-        id, created_at, oncommit.now(), event_id, attempts + 1, crashes, schema_version, priority, lane, sink, event_type,
-        aggregate_type, aggregate_id, key, content_type, headers, payload, data
+        id, created_at, oncommit.now(), event_id, attempts + 1, crashes, schema_version, priority, lane, sink,
+        event_type, aggregate_type, aggregate_id, key, content_type, headers, payload, data
     FROM gone
 """
 BURY = """

@@ -1,4 +1,4 @@
-"""An event is in the outbox exactly when its business row is in its table, in order, whatever happens to the connection.
+"""An event is in the outbox exactly when its business row is there, in order, whatever happens to the connection.
 
 Over every kind of connection, with random transactions and with one transaction cut at each of its protocol steps.
 """
@@ -51,7 +51,7 @@ def test_random_transactions(far_writer: Writer, observer: Observer, proxy: Prox
 
 @pytest.mark.parametrize("how", ["cut", "unanswered"])
 def test_a_crash_at_each_step_of_the_protocol(far_writer: Writer, observer: Observer, proxy: Proxy, how: str) -> None:
-    """Until the transaction needs no further request, so that COMMIT, too, was cut before and after the server did it."""
+    """Until no further request is needed, so that COMMIT, too, was cut before and after the server did it."""
     steps = (Write(("a",)), Step("savepoint"), Write(("a", "b")), Step("release"), Write(("b",)))
     outcomes = []
     for after in itertools.count():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4, uuid5
@@ -17,11 +17,16 @@ import pytest
 from oncommit import Event, Outbox
 from oncommit.testing.servers import Database
 from tests.integration.outbox.apart import PATIENCE, Apart
-from tests.integration.outbox.observer import Observer
+from tests.integration.outbox.observer import DELIVER, Observer
 from tests.integration.outbox.writers import Writer
 
 OUTBOX = Outbox()
 TOMORROW = timedelta(days=1)
+MOVE = """
+    WITH due AS (DELETE FROM oncommit.outbox_delayed WHERE event_id = $1 RETURNING *)
+    INSERT INTO oncommit.outbox (event_id, event_type) SELECT event_id, event_type FROM due
+    ON CONFLICT (event_id) DO NOTHING
+"""
 EVERYWHERE = """
     SELECT count(*)
     FROM (
@@ -167,35 +172,35 @@ def test_delivered_while_the_add_waits_for_the_delivery(writer: Writer, other: A
     assert everywhere(observer, event.id) == 1
 
 
-async def test_delivered_between_the_insert_and_the_look(any_shop: Database) -> None:
-    """It cannot be: the insert returned nothing, because the event was live. And the other way round it is found.
-
-    The look-up is held up by a lock on the archive, taken before the add; the delivery commits while it waits.
-    """
-    first, second, relay = [await asyncpg.connect(any_shop.dsn) for _ in range(3)]
-    event = Event("order.placed", id=uuid4())
-    async with first.transaction():
-        await OUTBOX.add(first, event)
-    moving = relay.transaction()
-    await moving.start()
-    await relay.execute("LOCK TABLE oncommit.dead_letter IN ACCESS EXCLUSIVE MODE")
-    await relay.execute(
-        """
-        WITH gone AS (DELETE FROM oncommit.outbox RETURNING *)
-        INSERT INTO oncommit.outbox_archive (id, created_at, sent_at, event_id, attempts, crashes, schema_version,
-            priority, lane, sink, event_type, content_type, headers)
-        SELECT id, created_at, oncommit.now(), event_id, 1, 0, 1, priority, lane, sink, event_type, content_type, headers
-        FROM gone
-        """
-    )
-    async with second.transaction():
-        adding = asyncio.ensure_future(OUTBOX.add(second, event))
-        with Observer(any_shop.dsn) as looking:
-            await asyncio.to_thread(looking.wait_until_blocked, second.get_server_pid())
-        await moving.commit()
-        assert await adding == ()
-    assert await first.fetchval("SELECT count(*) FROM oncommit.events WHERE event_id = $1", event.id) == 1
-    for connection in (first, second, relay):
+async def test_moved_when_due_while_it_is_added_again(any_shop: Database) -> None:
+    """A delayed event becomes live in one statement. Whoever comes first, the other waits, and one row is left."""
+    adder, mover = [await asyncpg.connect(any_shop.dsn) for _ in range(2)]
+    with Observer(any_shop.dsn) as observer:
+        for adder_first in (True, False):
+            event = Event("order.late", id=uuid4(), not_before=datetime.now(UTC) + TOMORROW)
+            again = Event("order.late", id=event.id)
+            async with adder.transaction():
+                await OUTBOX.add(adder, event)
+            ours, theirs = adder.transaction(), mover.transaction()
+            await ours.start()
+            await theirs.start()
+            if adder_first:
+                assert await OUTBOX.add(adder, again) == ()
+                moving = asyncio.ensure_future(mover.execute(MOVE, event.id))
+                await asyncio.to_thread(observer.wait_until_blocked, mover.get_server_pid(), until=moving.done)
+                await ours.commit()
+                await moving
+                await theirs.commit()
+            else:
+                await mover.execute(MOVE, event.id)
+                adding = asyncio.ensure_future(OUTBOX.add(adder, again))
+                await asyncio.to_thread(observer.wait_until_blocked, adder.get_server_pid(), until=adding.done)
+                await theirs.commit()
+                assert await adding == ()
+                await ours.commit()
+            assert observer.live()[-1] == event.id
+            assert everywhere(observer, event.id) == 1
+    for connection in (adder, mover):
         await connection.close()
 
 
@@ -209,19 +214,23 @@ async def test_a_duplicate_that_the_snapshot_cannot_see_is_a_serialization_failu
     """Of our own tree it is not: the application's retry loop has to know it."""
     mine, theirs = [await asyncpg.connect(any_shop.dsn) for _ in range(2)]
     event = Event("order.placed", id=uuid4())
-    with pytest.raises(asyncpg.SerializationError):
+
+    async def add_behind(meanwhile: Callable[[], Awaitable[object]]) -> None:
+        """In a transaction whose snapshot is older than what happens meanwhile."""
         async with mine.transaction(isolation=isolation):
             await mine.fetch("SELECT * FROM orders")
-            async with theirs.transaction():
-                await OUTBOX.add(theirs, event)
+            await meanwhile()
             await OUTBOX.add(mine, event)
+
+    async def they_add() -> None:
+        async with theirs.transaction():
+            await OUTBOX.add(theirs, event)
+
+    with pytest.raises(asyncpg.SerializationError):
+        await add_behind(they_add)
+    with pytest.raises(asyncpg.SerializationError):  # live in the snapshot, delivered since
+        await add_behind(lambda: theirs.execute(DELIVER))
     with Observer(any_shop.dsn) as observer:
-        # Live in the snapshot, delivered since.
-        with pytest.raises(asyncpg.SerializationError):
-            async with mine.transaction(isolation=isolation):
-                await mine.fetch("SELECT * FROM orders")
-                observer.deliver()
-                await OUTBOX.add(mine, event)
         # Delivered before the snapshot: found as always.
         async with mine.transaction(isolation=isolation):
             assert await OUTBOX.add(mine, event) == ()
@@ -289,7 +298,7 @@ def test_an_id_of_the_callers_own_making(writer: Writer, observer: Observer) -> 
 
 
 def test_at_its_very_time_an_event_may_stand_in_both_tables(shop: Database, observer: Observer) -> None:
-    """Two open transactions, one before and one after the moment: each table has it once. add_timed.sql says who looks."""
+    """Two open transactions, one before the moment and one after: once in each table. add_timed.sql says who looks."""
     event = Event("order.late", not_before=datetime.now(UTC) + TOMORROW)
     with psycopg.connect(shop.dsn) as before, psycopg.connect(shop.dsn) as after:
         OUTBOX.add(before, event)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
 from uuid import UUID
 
 import asyncpg
@@ -26,12 +25,11 @@ def of(key: str) -> Event[None]:
 
 
 @pytest.fixture(autouse=True)
-def tables_seen(shop: Database) -> Iterator[None]:
+def tables_seen(shop: Database) -> None:
     """So that nothing else is asked in between."""
     with psycopg.connect(shop.dsn) as connection:
         for outbox in (STRICT, LOOSE):
             outbox.add(connection)
-    yield
 
 
 def test_the_second_writer_of_a_key_waits_for_the_firsts_commit(

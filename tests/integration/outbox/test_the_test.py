@@ -85,7 +85,7 @@ def broken(
     "program", [ROLLED_BACK, CRASHED, CLOSED, SAVEPOINT], ids=["rollback", "crash", "close", "savepoint"]
 )
 def test_writing_on_another_connection_is_caught(broken: Callable[[type[Elsewhere]], Bench], program: Program) -> None:
-    with pytest.raises(Violation, match="rows .* but events"):
+    with pytest.raises(Violation, match=r"rows .* but events"):
         broken(Elsewhere).run(program)
 
 
