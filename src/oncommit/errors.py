@@ -1,7 +1,7 @@
 """The errors of oncommit: one tree, each with the cause and the next step in its message.
 
     OncommitError
-    ├── ConfigError                  a setting that cannot be: schema name, limits, sinks
+    ├── ConfigError                  a setting that cannot be: schema name, limits, sinks            (also ValueError)
     ├── InvalidEvent                 an event that must not be written; names event and field     (also ValueError)
     │   ├── PayloadError             the payload cannot become bytes: unserialisable, NaN, NUL, too large
     │   ├── DuplicateEvent           one id twice in one call
@@ -15,10 +15,16 @@
     │   ├── SchemaMissing            never migrated
     │   ├── SchemaOutdated           migrated by older code
     │   └── MigrationConflict        a migration that was applied here reads otherwise now
-    ├── DatabaseUnreachable          no answer from PostgreSQL, or the login was refused           (also ConnectionError)
+    ├── DatabaseUnreachable          no answer from PostgreSQL, or the login was refused          (also ConnectionError)
     ├── CloudEventError              bytes from outside that are no CloudEvent we can read          (also ValueError)
+    ├── BrokerError                  why a message was not acknowledged
+    │   ├── BrokerUnavailable        no broker, or no way in; nothing to do with the message
+    │   ├── TopicUnavailable         this topic is missing, forbidden or leads nowhere
+    │   ├── PublishRejected          the broker will never take this message
+    │   ├── PublishFailed            not acknowledged this time
+    │   └── NotAttempted             held back behind an earlier message of its key
     ├── IllegalMove                  a change of state that the table of moves does not have
-    ├── NotFound                     no such event
+    ├── NotFound                     no such event                                                (also LookupError)
     └── MissingDependency            an optional package is needed for this                        (also ImportError)
 
 What the user's own transaction raises inside ``add`` (a deadlock, a serialization failure, a lost connection) is *not*
@@ -45,6 +51,14 @@ class InvalidEvent(OncommitError, ValueError):
         self.event = event
         where = f"event {event}, field {field!r}" if event else f"field {field!r}"
         super().__init__(f"{where}: {problem}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Made again from its parts, so that it survives the way out of a worker process."""
+        return _rebuild, (type(self), self.field, self.problem, self.event)
+
+
+def _rebuild(kind: type[InvalidEvent], field: str, problem: str, event: str | None) -> InvalidEvent:
+    return kind(field, problem, event=event)
 
 
 class PayloadError(InvalidEvent):
@@ -101,6 +115,30 @@ class DatabaseUnreachable(OncommitError, ConnectionError):
 
 class CloudEventError(OncommitError, ValueError):
     """Headers and bytes that cannot be read as a CloudEvent."""
+
+
+class BrokerError(OncommitError):
+    """Why a message was not acknowledged by the broker."""
+
+
+class BrokerUnavailable(BrokerError):
+    """The broker cannot be reached, or lets nobody in: nothing to do with the message, and no attempt is spent."""
+
+
+class TopicUnavailable(BrokerError):
+    """This topic is missing, forbidden or has no queue bound to it; other topics may be fine."""
+
+
+class PublishRejected(BrokerError):
+    """The broker will never take this message: too large, malformed. Trying again is of no use."""
+
+
+class PublishFailed(BrokerError):
+    """It was not acknowledged this time: refused for now, timed out, or the answer was lost."""
+
+
+class NotAttempted(BrokerError):
+    """Held back, because an earlier message of its key was not acknowledged."""
 
 
 class IllegalMove(OncommitError):

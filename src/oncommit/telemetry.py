@@ -28,6 +28,8 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 NOWHERE: Final = Origin()
+# W3C asks for at least so much to be carried; a longer one is left out rather than let it refuse the user's event.
+_MAX_STATE: Final = 512
 _current: Final[ContextVar[Origin]] = ContextVar("oncommit_origin", default=NOWHERE)
 
 
@@ -80,4 +82,5 @@ def _active_span() -> tuple[str | None, str | None]:
     if not context.is_valid:
         return None, None
     traceparent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
-    return traceparent, context.trace_state.to_header() or None
+    tracestate = context.trace_state.to_header()
+    return traceparent, tracestate if 0 < len(tracestate) <= _MAX_STATE else None

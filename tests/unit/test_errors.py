@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import pickle
 import re
 
 import pytest
@@ -64,3 +65,9 @@ def test_an_invalid_event_names_field_and_event() -> None:
     assert (error.field, error.problem, error.event) == ("priority", "must be less", "'order.placed' (42)")
     assert str(error) == "event 'order.placed' (42), field 'priority': must be less"
     assert str(InvalidEvent("type", "is empty")) == "field 'type': is empty"
+
+
+def test_an_invalid_event_survives_a_worker_process() -> None:
+    error = errors.PayloadError("payload", "is no JSON", event="'x' (1)")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), copy.field, copy.event) == (type(error), str(error), error.field, error.event)

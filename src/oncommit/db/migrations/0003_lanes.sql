@@ -34,6 +34,9 @@ CREATE TABLE oncommit.outbox_claim (
     epoch      bigint      NOT NULL,
     first_id   bigint      NOT NULL,
     last_id    bigint      NOT NULL,
+    -- How many rows of the range were in flight, and whether they were suspects, with nothing beside them.
+    rows       integer     NOT NULL CHECK (rows > 0),
+    alone      boolean     NOT NULL DEFAULT false,
     claimed_at timestamptz NOT NULL DEFAULT oncommit.now(),
     PRIMARY KEY (sink, lane, relay_id, batch, first_id),
     CHECK (first_id <= last_id)
