@@ -209,10 +209,12 @@ class Proxy:
     def _do(self, act: Callable[[], R]) -> R:
         """Act in the proxy's loop and wait for it, so that no byte moves between command and effect."""
 
+        loop = self._running()
+
         async def acting() -> R:
             return act()
 
-        return asyncio.run_coroutine_threadsafe(acting(), self._running()).result()
+        return asyncio.run_coroutine_threadsafe(acting(), loop).result()
 
     def _arm(self, fault: _Fault) -> None:
         def arm() -> None:
