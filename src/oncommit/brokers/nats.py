@@ -1,0 +1,187 @@
+"""NATS JetStream: acknowledged publishes through a window, one at a time for each key.
+
+Failure story. The client reconnects by itself and keeps what it could not send yet. So a publish that we gave up after
+its time limit may still arrive, late; it is then a duplicate, or the first delivery of an event that nothing of its key
+has overtaken, since nothing of a key is sent before the one before it was acknowledged. JetStream drops a second
+message with the same id within the stream's duplicate window. What is acknowledged is stored as the server's
+``sync_interval`` says: by default it may be in memory alone for two minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+import nats
+from nats.aio.client import Client
+from nats.errors import BadHeaderError, BadSubjectError, MaxPayloadError
+from nats.errors import Error as NatsError
+from nats.js.client import JetStreamContext
+from nats.js.errors import APIError, NoStreamResponseError
+
+from oncommit.brokers.base import Capabilities, Message, Outcome
+from oncommit.cloudevents import NATS
+from oncommit.errors import (
+    BrokerError,
+    BrokerUnavailable,
+    NotAttempted,
+    PublishFailed,
+    PublishRejected,
+    TopicUnavailable,
+)
+
+log: Final = logging.getLogger("oncommit.brokers.nats")
+
+CONNECT_TIMEOUT: Final = 5.0
+WINDOW: Final = 4000
+_TOO_LARGE: Final = 10054  # JetStream's code for a message above the stream's limit
+
+
+class NatsBroker:
+    """Publishes to the streams of one NATS server or cluster. The streams are yours: it makes none."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._client: Client | None = None
+        self._jetstream: JetStreamContext | None = None
+        self.capabilities = Capabilities(
+            name="nats",
+            binding=NATS,
+            acknowledged_means="stored by the stream, on as many servers as it has replicas",
+            ordered_pipelining=False,
+            deduplicates=True,
+        )
+
+    async def open(self) -> None:
+        """Connect; nothing to do where the client is at it already."""
+        if self._client is not None and not self._client.is_closed:
+            return
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                self._client = await nats.connect(
+                    self._url,
+                    max_reconnect_attempts=-1,
+                    connect_timeout=CONNECT_TIMEOUT,
+                    reconnect_time_wait=0.25,
+                    error_cb=_report,
+                )
+        except (NatsError, OSError, TimeoutError) as error:
+            raise BrokerUnavailable(f"NATS cannot be reached: {str(error) or 'no answer'}") from error
+        self._jetstream = self._client.jetstream(publish_async_max_pending=WINDOW)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        client, self._client, self._jetstream = self._client, None, None
+        if client is not None and not client.is_closed:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    await client.close()
+            except (NatsError, OSError, TimeoutError) as error:
+                log.debug("closing: %s", error)
+
+    async def ping(self) -> None:
+        """Ask JetStream for itself."""
+        await self.open()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await self._context().account_info()
+        except (NatsError, OSError, TimeoutError) as error:
+            raise BrokerUnavailable(f"NATS does not answer: {str(error) or 'no answer'}") from error
+
+    async def publish(self, batch: Sequence[Message], *, timeout: float) -> Sequence[Outcome]:
+        """Publish; the first of each key at once, the others each behind the one before it."""
+        outcomes: list[Outcome] = [NotAttempted("an earlier event of its key was not acknowledged")] * len(batch)
+        chains: dict[str, list[int]] = {}
+        for index, message in enumerate(batch):
+            name = f"\0{index}" if message.key is None else message.key
+            chains.setdefault(name, []).append(index)
+        started: list[tuple[list[int], asyncio.Future[Any]]] = []
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            async with asyncio.timeout(timeout):
+                for chain in chains.values():
+                    if (future := await self._start(batch, chain[0], outcomes)) is None:
+                        continue
+                    if len(chain) == 1:
+                        started.append((chain, future))
+                    else:
+                        tasks.append(asyncio.create_task(self._follow(batch, chain, future, outcomes)))
+                for chain, future in started:
+                    await _answer(future, chain[0], batch, outcomes)
+                if tasks:
+                    await asyncio.wait(tasks)
+        except TimeoutError:
+            pass
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for _, future in started:
+                future.cancel()
+        return outcomes
+
+    async def _follow(
+        self, batch: Sequence[Message], chain: list[int], future: asyncio.Future[Any], outcomes: list[Outcome]
+    ) -> None:
+        """The messages of one key, each after the acknowledgement of the one before."""
+        current: asyncio.Future[Any] | None = future
+        for place, index in enumerate(chain):
+            if place:
+                current = await self._start(batch, index, outcomes)
+            if current is None or not await _answer(current, index, batch, outcomes):
+                return
+
+    async def _start(self, batch: Sequence[Message], index: int, outcomes: list[Outcome]) -> asyncio.Future[Any] | None:
+        """Send one message; what to wait for, or nothing where it could not be sent."""
+        message = batch[index]
+        # In flight from here on: without an answer it has failed, although it may have arrived.
+        outcomes[index] = self._no_answer()
+        try:
+            return await self._context().publish_async(
+                message.topic, message.body, headers={**message.headers, "Nats-Msg-Id": message.message_id}
+            )
+        except (NatsError, OSError) as error:
+            outcomes[index] = outcome_of(error, message)
+            return None
+
+    def _no_answer(self) -> BrokerError:
+        if self._client is None or not self._client.is_connected:
+            return BrokerUnavailable("NATS cannot be reached: the connection is lost")
+        return PublishFailed("NATS gave no answer in time")
+
+    def _context(self) -> JetStreamContext:
+        if self._jetstream is None:
+            raise BrokerUnavailable("NATS: not open")
+        return self._jetstream
+
+
+async def _answer(future: asyncio.Future[Any], index: int, batch: Sequence[Message], outcomes: list[Outcome]) -> bool:
+    """Wait for the answer to one message, and say whether it was good."""
+    try:
+        await future
+    except (NatsError, OSError) as error:
+        outcomes[index] = outcome_of(error, batch[index])
+        return False
+    outcomes[index] = None
+    return True
+
+
+def outcome_of(error: Exception, message: Message) -> BrokerError:
+    """What an error of the client says about a message."""
+    if isinstance(error, NoStreamResponseError):
+        return TopicUnavailable(f"no stream takes the subject {message.topic!r}: create one that does")
+    if isinstance(error, MaxPayloadError):
+        return PublishRejected(f"{len(message.body)} bytes are more than the server's max_payload allows")
+    if isinstance(error, BadSubjectError | BadHeaderError):
+        return PublishRejected(f"NATS cannot carry it: {error}")
+    if isinstance(error, APIError):
+        if error.err_code == _TOO_LARGE:
+            return PublishRejected(f"{len(message.body)} bytes are more than the stream's max_msg_size allows")
+        return PublishFailed(f"JetStream refused it: {error.description} ({error.err_code})")
+    return BrokerUnavailable(f"NATS cannot be reached: {error}")
+
+
+async def _report(error: Exception) -> None:
+    log.warning("NATS: %s", error)

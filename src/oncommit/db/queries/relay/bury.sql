@@ -1,0 +1,41 @@
+-- Events that nobody will try again by itself move to the dead letters, on lanes that are still ours (as in settle.sql).
+-- One that died before under the same id begins no second record: its history grows.
+WITH batch AS MATERIALIZED (
+    SELECT w.lane, w.epoch FROM unnest($1::smallint[], $2::bigint[]) AS w (lane, epoch)
+), fence AS MATERIALIZED (
+    SELECT l.lane
+    FROM oncommit.outbox_lane l
+    JOIN batch ON batch.lane = l.lane AND batch.epoch = l.epoch
+    WHERE l.sink = $3::text AND l.owner = $4::uuid
+    ORDER BY l.lane
+    FOR KEY SHARE OF l
+), dead AS MATERIALIZED (
+    SELECT d.lane, d.id, d.reason, d.error_type, d.error
+    FROM unnest($5::smallint[], $6::bigint[], $7::text[], $8::text[], $9::text[])
+         AS d (lane, id, reason, error_type, error)
+), gone AS (
+    DELETE FROM oncommit.outbox o
+    USING dead, fence
+    WHERE o.sink = $10::text AND o.lane = dead.lane AND o.id = dead.id AND fence.lane = dead.lane
+    RETURNING o.*, dead.reason, dead.error_type, dead.error
+)
+INSERT INTO oncommit.dead_letter (
+    source, origin, message_id, event_id, outbox_id, lane, saga_id, attempts, crashes, max_attempts,
+    reason, error_type, error_message, created_at, expires_at,
+    priority, schema_version, event_type, aggregate_type, aggregate_id, key, topic, content_type,
+    correlation_id, causation_id, headers, payload, data)
+SELECT
+    'outbox', g.sink, g.event_id::text, g.event_id, g.id, g.lane, g.saga_id,
+    g.attempts + CASE WHEN g.reason = 'crashed' THEN 0 ELSE 1 END, g.crashes, g.max_attempts,
+    g.reason, g.error_type, g.error, g.created_at, oncommit.now() + make_interval(secs => $11::float8),
+    g.priority, g.schema_version, g.event_type, g.aggregate_type, g.aggregate_id, g.key, g.topic, g.content_type,
+    g.correlation_id, g.causation_id, g.headers, g.payload, g.data
+FROM gone g
+ON CONFLICT ON CONSTRAINT dead_letter_message DO UPDATE
+SET state = 'dead', reason = excluded.reason, error_type = excluded.error_type, error_message = excluded.error_message,
+    attempts = excluded.attempts, crashes = excluded.crashes, died_at = oncommit.now(),
+    expires_at = excluded.expires_at, outbox_id = excluded.outbox_id,
+    history = dead_letter.history || jsonb_build_object(
+        'round', dead_letter.round, 'died_at', dead_letter.died_at, 'reason', dead_letter.reason,
+        'attempts', dead_letter.attempts, 'error', dead_letter.error_message)
+RETURNING lane, outbox_id AS id

@@ -1,0 +1,168 @@
+"""The next batch: what is due, what committed late, and what comes after the floors.
+
+Failure story. A reader may lose its connection, or be cut off, between any two of its statements. Then it knows
+nothing any more (``forget``), and whoever calls it starts from zero; what it has claimed by then is a claim of a batch
+that was never published, which its successor takes for suspects and tries first. Rows that were read are not yet
+anybody's: whether they go is decided after the outcomes of the batch before (O-outcome).
+
+The order of the statements is the protocol: last value, holders, then sweep and fetch (S-order, S-snapshot), and no
+fetch beyond the last value noted before it (S-ceiling). With this, a row is never handed on without the rows of its key
+that committed before it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from oncommit.relay.lane import END, Lane
+from oncommit.relay.late import LateCommits
+from oncommit.relay.row import FetchedRow
+from oncommit.relay.store import Store, Stretch, Window
+
+SWEEP_LIMIT: Final = 1000
+
+
+class Batch(msgspec.Struct):
+    """Rows that were read and claimed together."""
+
+    number: int
+    rows: list[FetchedRow]
+    rewinds: dict[int, int]
+    """Of each lane, how often its floor had gone back when this was read."""
+    read: int
+    wanted: list[tuple[int, int]]
+    """Rows that were asked for by lane and place."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was found."""
+        return not self.rows
+
+
+class Reader:
+    """Reads for one sink, on one connection."""
+
+    def __init__(self, store: Store, *, rows: int, budget: int) -> None:
+        self._store = store
+        self._rows = rows
+        self._budget = budget
+        self._late = LateCommits()
+        self._batches = 0
+        self.reads = 0
+        """How many reads were sent so far."""
+
+    def forget(self, lanes: Iterable[Lane]) -> None:
+        """After a broken connection: nothing that was noted counts any more (S-forget)."""
+        self._late.forget()
+        for lane in lanes:
+            lane.order.forget()
+
+    async def read(self, lanes: dict[int, Lane], now: float) -> Batch | None:
+        """The next batch; nothing where nothing can be new."""
+        noted = self._late.noted
+        last_value = await self._store.last_value()
+        if self._late.has_fallen(last_value):
+            self.forget(lanes.values())
+            noted = 0
+        stretches: list[tuple[int, int]] = []
+        if last_value != noted or not self._late.is_quiet:
+            stretches = self._late.look(last_value, await self._store.holders())
+        batch = self._begin(lanes)
+        batch.wanted = [
+            (lane.lane, head)
+            for lane in lanes.values()
+            for head in lane.order.due_heads(now)
+            if head not in lane.in_flight
+        ]
+        if stretches:
+            batch.wanted += await self._sweep(lanes, stretches, batch.read)
+        if batch.wanted:
+            epochs = {number: lanes[number].epoch for number, _ in batch.wanted}
+            batch.rows = await self._store.fetch_ids(epochs, batch.wanted, batch=batch.number, budget=self._budget)
+            self._missing(lanes, batch)
+        if windows := self._windows(lanes):
+            found = await self._store.fetch(windows, batch=batch.number, budget=self._budget)
+            self._advance(lanes, windows, found)
+            batch.rows += found
+        self._late.was_read()
+        return None if batch.is_empty and not batch.wanted else batch
+
+    def _begin(self, lanes: dict[int, Lane]) -> Batch:
+        self.reads += 1
+        self._batches += 1
+        rewinds = {number: lane.order.rewinds for number, lane in lanes.items()}
+        return Batch(self._batches, [], rewinds, self.reads, [])
+
+    async def _sweep(
+        self, lanes: dict[int, Lane], stretches: list[tuple[int, int]], read: int
+    ) -> list[tuple[int, int]]:
+        """Rows of these stretches that nobody has seen yet, and that need not wait."""
+        wanted: list[tuple[int, int]] = []
+        asked = [
+            Stretch(lane.lane, lane.epoch, low, min(high, lane.order.floor))
+            for lane in lanes.values()
+            for low, high in stretches
+            if lane.order.floor > low
+        ]
+        if not asked:
+            return wanted
+        found: dict[int, int] = {}
+        for number, _epoch, _rescan, place, key in await self._store.sweep(asked, most=SWEEP_LIMIT):
+            if place is None:
+                continue
+            lane = lanes[number]
+            found[number] = found.get(number, 0) + 1
+            if lane.is_fresh(place, read) and not lane.order.holds(key, place):
+                wanted.append((number, place))
+        for number, count in found.items():
+            if count >= SWEEP_LIMIT:  # there may be more than we were shown
+                lanes[number].order.rewind(min(low for low, _ in stretches) + 1)
+        return wanted
+
+    def _missing(self, lanes: dict[int, Lane], batch: Batch) -> None:
+        """Rows that were asked for and did not come: gone, or beyond the budget. The lane is read again from there."""
+        came = {(row.lane, row.place) for row in batch.rows}
+        for number, place in batch.wanted:
+            if (number, place) not in came:
+                lanes[number].order.gone(place)
+
+    def _windows(self, lanes: dict[int, Lane]) -> list[Window]:
+        """Where to read on: lanes that are behind what was noted, and can remember more waiting keys."""
+        noted = self._late.noted
+        return [
+            Window(lane.lane, lane.epoch, lane.order.floor, noted, lane.most)
+            for lane in lanes.values()
+            if lane.order.floor < noted and not lane.order.is_full and not lane.suspects and not lane.leaving
+        ]
+
+    def _advance(self, lanes: dict[int, Lane], windows: list[Window], found: list[FetchedRow]) -> None:
+        """Move the floors, and let the limits follow the backlog."""
+        counts: dict[int, int] = {}
+        highest: dict[int, int] = {}
+        size = 0
+        for row in found:
+            counts[row.lane] = counts.get(row.lane, 0) + 1
+            highest[row.lane] = max(highest.get(row.lane, 0), row.place)
+            size += row.size
+        cut = size >= self._budget
+        for window in windows:
+            lane = lanes[window.lane]
+            count = counts.get(window.lane, 0)
+            if count >= window.most or (cut and count) or (cut and window.lane not in counts):
+                lane.order.floor = highest.get(window.lane, lane.order.floor)
+                if not cut:
+                    lane.most = min(lane.most * 2, self._rows)
+            else:
+                lane.order.floor = window.ceiling  # all there was
+                lane.most = max(lane.most // 2, 32)
+
+    async def read_suspects(self, lane: Lane, last: int, most: int) -> Batch:
+        """Some of what was in flight when an owner died, from one lane, and nothing beside it (C-alone)."""
+        batch = self._begin({lane.lane: lane})
+        window = Window(lane.lane, lane.epoch, lane.order.floor, last, most)
+        batch.rows = await self._store.fetch([window], batch=batch.number, budget=END, alone=True)
+        lane.order.floor = max((row.place for row in batch.rows), default=last)
+        return batch

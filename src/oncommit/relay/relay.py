@@ -1,0 +1,203 @@
+"""A relay: connections, lease, and a loop for each sink.
+
+Failure story. Every sink has two connections of its own and shares nothing with the others but the lease, so that one
+that hangs holds nobody up. A third kind, the keeper's, renews the lease and does nothing else. Any of them can break:
+the keeper connects anew and renews, or learns that its row is gone and registers under a new id; a sink starts over.
+Ended by its stop, a relay finishes what is in flight within a limit and hands its lanes back; ended otherwise, others
+take its lanes when the lease has run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from oncommit._version import __version__
+from oncommit.brokers.base import Broker
+from oncommit.db.dsn import open_connection
+from oncommit.db.sql import query
+from oncommit.errors import BrokerUnavailable, DatabaseUnreachable
+from oncommit.identifiers import DEFAULT_SCHEMA, check_schema, check_sink
+from oncommit.relay.lease import RENEW_EVERY, Lease
+from oncommit.relay.settings import RelaySettings
+from oncommit.relay.sink import LeaseLost, SinkRelay
+from oncommit.relay.store import Store
+from oncommit.topics import TopicRules, default_rules
+
+if TYPE_CHECKING:
+    from oncommit.db.dsn import Connection
+
+log: Final = logging.getLogger("oncommit.relay")
+_BROKEN: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, DatabaseUnreachable)
+_RECONNECT: Final = 0.5
+
+
+class Relay:
+    """Relays sinks of one database to their brokers, until it is stopped.
+
+    As a context manager it runs in the background of an application::
+
+        async with Relay("postgresql://…", {"main": NatsBroker("nats://…")}):
+            ...
+    """
+
+    def __init__(
+        self,
+        database: str,
+        brokers: Mapping[str, Broker],
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        settings: RelaySettings | None = None,
+        topics: Mapping[str, TopicRules] | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.name = name or f"{platform.node()}:{os.getpid()}"
+        self.relay_id: UUID = uuid4()
+        self._database = database
+        self._schema = check_schema(schema)
+        self._settings = settings or RelaySettings()
+        self._lease = Lease(self._settings.lease)
+        self._brokers = {check_sink(sink): broker for sink, broker in brokers.items()}
+        self.sinks = {
+            sink: SinkRelay(
+                sink,
+                broker,
+                self._lease,
+                self._settings,
+                rules=(topics or {}).get(sink) or default_rules(broker.capabilities.name),
+            )
+            for sink, broker in self._brokers.items()
+        }
+        self._stopping = asyncio.Event()
+        self._kept = asyncio.Event()
+        self._wakes = {sink: asyncio.Event() for sink in self._brokers}
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run(), name="oncommit relay")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.stop()
+        if self._task is not None:
+            await self._task
+
+    def stop(self) -> None:
+        """Finish what is in flight, hand the lanes back, end."""
+        self._stopping.set()
+
+    def wake(self, sink: str | None = None) -> None:
+        """There is something to send."""
+        for name, event in self._wakes.items():
+            if sink in (None, name):
+                event.set()
+
+    async def run(self) -> None:
+        """Until ``stop``."""
+        keeper = asyncio.create_task(self._keep(), name="oncommit keeper")
+        sinks = [asyncio.create_task(self._serve(sink), name=f"oncommit sink {sink}") for sink in self.sinks]
+        try:
+            await self._stopping.wait()
+            _, late = await asyncio.wait(sinks, timeout=self._settings.stop_timeout)
+            for task in late:
+                log.warning("%s did not end within %s s and is cut off", task.get_name(), self._settings.stop_timeout)
+        finally:
+            for task in [*sinks, keeper]:
+                task.cancel()
+            await asyncio.gather(*sinks, keeper, return_exceptions=True)
+            await self._leave()
+            for broker in self._brokers.values():
+                await broker.close()
+
+    # ── Keeping the lease ────────────────────────────────────────────────────────────────────────
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                async with self._connected("keeper") as connection:
+                    await self._renew_forever(connection)
+            except _BROKEN as error:
+                log.warning("the lease cannot be renewed: %s", error)
+            await asyncio.sleep(_RECONNECT)
+
+    async def _renew_forever(self, connection: Connection) -> None:
+        while True:
+            sent = self._lease.sending()
+            if not self._kept.is_set():
+                await self._ask(connection, "register", self.relay_id, self.name, list(self._brokers), __version__)
+                self._lease.renewed(sent)
+                self._kept.set()
+                self.wake()
+            elif await self._ask(connection, "heartbeat", self.relay_id):
+                self._lease.renewed(sent)
+            else:
+                log.warning("this relay's row is gone; it registers anew")
+                self._lease.lost()
+                self._kept.clear()
+                self.relay_id = uuid4()
+                continue
+            await self._ask(connection, "forget_dead", 20 * self._settings.lease)
+            await asyncio.sleep(self._settings.lease * RENEW_EVERY)
+
+    async def _leave(self) -> None:
+        with contextlib.suppress(*_BROKEN):
+            async with self._connected("keeper") as connection:
+                await self._ask(connection, "leave", self.relay_id)
+
+    async def _ask(self, connection: Connection, name: str, *parameters: Any) -> list[Any]:
+        limit = min(self._settings.statement_timeout, self._settings.lease * RENEW_EVERY)
+        rows: list[Any] = await connection.fetch(query(f"relay/{name}", self._schema), *parameters, timeout=limit)
+        return rows
+
+    # ── Serving a sink ───────────────────────────────────────────────────────────────────────────
+
+    async def _serve(self, sink: str) -> None:
+        """Start over whenever a connection breaks or the lease is lost."""
+        loop = self.sinks[sink]
+        while not self._stopping.is_set():
+            if not self._lease.is_ours:
+                await self._ended_or(asyncio.sleep(self._settings.poll_busy))
+                continue
+            try:
+                await self._brokers[sink].open()
+                async with self._connected(sink) as reading, self._connected(sink) as settling:
+                    await loop.run(
+                        self._store(reading, sink), self._store(settling, sink), self._stopping, self._wakes[sink]
+                    )
+            except LeaseLost:
+                log.warning("sink %s: the lease ran out; what was in flight may be sent again by another relay", sink)
+                loop.lanes.drop_all()
+            except BrokerUnavailable as error:
+                log.warning("sink %s: %s", sink, error)
+            except _BROKEN as error:
+                log.warning("sink %s: the database cannot be reached or refused: %s", sink, error)
+            await self._ended_or(asyncio.sleep(_RECONNECT))
+
+    async def _ended_or(self, other: Coroutine[Any, Any, None]) -> None:
+        """Wait for this, or for the stop if that comes first."""
+        tasks = [asyncio.ensure_future(other), asyncio.ensure_future(self._stopping.wait())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+
+    def _store(self, connection: Connection, sink: str) -> Store:
+        return Store(
+            connection,
+            schema=self._schema,
+            relay_id=self.relay_id,
+            sink=sink,
+            timeout=self._settings.statement_timeout,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _connected(self, what: str) -> AsyncIterator[Connection]:
+        async with open_connection(self._database, application=f"oncommit relay {what}") as connection:
+            yield connection

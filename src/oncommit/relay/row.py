@@ -1,0 +1,65 @@
+"""A fetched row: what the relay orders by, and what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from oncommit import checks, codec
+from oncommit.message import Body
+
+_NONE: Final[Mapping[str, str]] = {}
+
+
+class FetchedRow(msgspec.Struct):
+    """One live event: its sink, then the columns of fetch.sql in their order. It can be sent as it is."""
+
+    sink: str
+    lane: int
+    epoch: int
+    place: int
+    """The row's id: its place in the order of its lane."""
+    id: UUID
+    type: str
+    aggregate_type: str | None
+    aggregate_id: str | None
+    topic: str | None
+    content_type: str
+    correlation_id: str | None
+    causation_id: str | None
+    saga_id: UUID | None
+    schema_version: int
+    priority: int
+    attempts: int
+    crashes: int
+    max_attempts: int | None
+    created_at: datetime
+    ordering_key: str | None
+    wait: float
+    """Seconds until it may go."""
+    written_headers: str
+    data: bytes | None
+    is_json: bool
+    size: int
+    headers: Mapping[str, Any] = _NONE
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+    def __post_init__(self) -> None:
+        """Take the trace out of the headers. Plain SQL may have written anything there, so nothing is trusted."""
+        if self.written_headers == "{}":
+            return
+        headers: dict[str, Any] = codec.decode(self.written_headers)
+        trace, state = headers.pop("traceparent", None), headers.pop("tracestate", None)
+        if isinstance(trace, str) and checks.is_traceparent(trace):
+            self.traceparent = trace
+            self.tracestate = state if isinstance(state, str) else None
+        self.headers = headers
+
+    def body(self) -> Body:
+        """The payload, byte for byte as it was written."""
+        return Body(self.data, self.content_type, is_json=self.is_json)
