@@ -35,6 +35,16 @@ class SyncHandle(Protocol):
         """What tells it from its asyncio twin."""
 
 
+class DjangoHandle(Protocol):
+    """``django.db.connection``: a proxy, of which a checker sees only that it passes everything on."""
+
+    def __contains__(self, key: str, /) -> bool:
+        """As Django's proxy has it."""
+
+    def __getattr__(self, name: str, /) -> Any:
+        """Whatever the connection behind it has."""
+
+
 class Driver(msgspec.Struct, frozen=True):
     """How to serve one kind of connection or session."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import sqlalchemy
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-    from oncommit.db.connection import AsyncHandle, AsyncpgHandle, SyncHandle
+    from oncommit.db.connection import AsyncHandle, AsyncpgHandle, DjangoHandle, SyncHandle
 
 
 class Outbox:
@@ -90,7 +90,9 @@ class Outbox:
         self, connection: AsyncpgHandle, *events: Event[Any] | SupportsEvent, strict_order: bool | None = None
     ) -> Awaitable[tuple[UUID, ...]]: ...
     @overload
-    def add(self, connection: Any, *events: Event[Any] | SupportsEvent, strict_order: bool | None = None) -> Any: ...
+    def add(
+        self, connection: DjangoHandle, *events: Event[Any] | SupportsEvent, strict_order: bool | None = None
+    ) -> tuple[UUID, ...]: ...
 
     def add(self, connection: Any, *events: Event[Any] | SupportsEvent, strict_order: bool | None = None) -> Any:
         """Add events to the transaction that is open on this connection or session; awaited where that is async.

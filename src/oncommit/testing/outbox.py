@@ -15,7 +15,7 @@ from uuid import UUID
 
 from oncommit import codec
 from oncommit.db.calls import Call, Row, Work
-from oncommit.db.connection import AsyncHandle, SyncHandle, driver_for
+from oncommit.db.connection import AsyncHandle, DjangoHandle, SyncHandle, driver_for
 from oncommit.db.sql import query
 from oncommit.identifiers import DEFAULT_SCHEMA, check_schema
 from oncommit.message import Event
@@ -38,7 +38,7 @@ def added(connection: SyncHandle, *, schema: str = ...) -> Events: ...
 @overload
 def added(connection: AsyncpgHandle, *, schema: str = ...) -> Awaitable[Events]: ...
 @overload
-def added(connection: Any, *, schema: str = ...) -> Any: ...
+def added(connection: DjangoHandle, *, schema: str = ...) -> Events: ...
 
 
 def added(connection: Any, *, schema: str = DEFAULT_SCHEMA) -> Any:
@@ -65,7 +65,7 @@ def assert_added(
 ) -> Awaitable[Events]: ...
 @overload
 def assert_added(
-    connection: SyncHandle,
+    connection: SyncHandle | DjangoHandle,
     *,
     type: str | None = ...,
     aggregate: tuple[str, str | int | UUID] | None = ...,
@@ -89,19 +89,6 @@ def assert_added(
     count: int | None = ...,
     schema: str = ...,
 ) -> Awaitable[Events]: ...
-@overload
-def assert_added(
-    connection: Any,
-    *,
-    type: str | None = ...,
-    aggregate: tuple[str, str | int | UUID] | None = ...,
-    payload: Any = ...,
-    key: str | None = ...,
-    topic: str | None = ...,
-    headers: Mapping[str, str] | None = ...,
-    count: int | None = ...,
-    schema: str = ...,
-) -> Any: ...
 
 
 def assert_added(  # noqa: PLR0913 - one for each thing that an event may be known by
