@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,15 +10,18 @@ import pytest
 from oncommit.testing.servers import AnyServer, Database, Databases
 
 OLDEST, NEWEST = 15, 18
+# One job of the published matrix is one version: ONCOMMIT_TEST_POSTGRES=15 runs everything on that one alone.
+ONLY = os.environ.get("ONCOMMIT_TEST_POSTGRES")
+VERSIONS = [int(ONLY)] if ONLY else [OLDEST, NEWEST]
 
 
 @pytest.fixture(scope="session")
 def postgres(oncommit_servers: Callable[[str], AnyServer]) -> AnyServer:
-    """The newest PostgreSQL we support."""
-    return oncommit_servers(f"postgres{NEWEST}")
+    """The newest PostgreSQL we support, or the one that was asked for."""
+    return oncommit_servers(f"postgres{VERSIONS[-1]}")
 
 
-@pytest.fixture(scope="session", params=[OLDEST, NEWEST], ids=lambda version: f"pg{version}")
+@pytest.fixture(scope="session", params=VERSIONS, ids=lambda version: f"pg{version}")
 def any_postgres(request: pytest.FixtureRequest, oncommit_servers: Callable[[str], AnyServer]) -> AnyServer:
     """The oldest and the newest PostgreSQL we support, one after the other."""
     return oncommit_servers(f"postgres{request.param}")
