@@ -20,6 +20,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("oncommit.cli.demo", "Show what it does, on a PostgreSQL of its own."),
     "events": ("oncommit.cli.events", "Look at events: live, archived and dead."),
     "migrate": ("oncommit.cli.migrate", "Bring the tables in a database up to this version."),
+    "relay": ("oncommit.cli.relay", "Send what was committed to the brokers, until it is stopped."),
+    "stats": ("oncommit.cli.stats", "Show what waits, who serves it, and what died."),
 }
 
 
