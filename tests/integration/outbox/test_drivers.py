@@ -23,33 +23,43 @@ from oncommit.testing.servers.kinds.pgbouncer import pgbouncer
 from tests.integration.outbox.observer import Observer
 
 PAYLOAD = {"total": 1.5, "note": 'a "quoted" word', "items": [1, None, True]}
-STORED = "SELECT payload::text, headers::text FROM oncommit.outbox ORDER BY id"
+STORED = """
+    SELECT payload::text, headers::text FROM oncommit.outbox
+    UNION ALL SELECT payload::text, headers::text FROM oncommit.outbox_delayed
+"""
 
 
-def events() -> list[Event[Any]]:
-    """One of each way into the database, so that every statement is used."""
+def events() -> list[list[Event[Any]]]:
+    """Calls for each way into the database: one, many, ids of the caller's, and later ones among them."""
     later = datetime.now(UTC) + timedelta(days=1)
-    return [
-        Event("a", payload=PAYLOAD, headers={"x": "1"}),
-        Event("b", id=uuid4(), payload=PAYLOAD),
-        Event("c", not_before=later),
-    ]
+
+    def event(**more: Any) -> Event[Any]:
+        return Event("order.placed", payload=PAYLOAD, headers={"x": "1"}, **more)
+
+    return [[event()], [event(), event()], [event(id=uuid4())], [event(not_before=later), event()]]
 
 
-def check(observer: Observer, added: list[Event[Any]]) -> None:
+def check(observer: Observer, calls: list[list[Event[Any]]]) -> None:
     """As it was written, and not encoded a second time."""
-    assert observer.live() == [event.id for event in added[:2]]
-    stored = observer.rows(STORED)
-    assert [json.loads(payload) for payload, _ in stored] == [PAYLOAD, PAYLOAD]
-    assert [json.loads(headers) for _, headers in stored] == [{"x": "1"}, {}]
+    added = [event for call in calls for event in call]
+    assert observer.live() == [event.id for event in added if event.not_before is None]
+    for payload, headers in observer.rows(STORED):
+        assert (json.loads(payload), json.loads(headers)) == (PAYLOAD, {"x": "1"})
     assert observer.value("SELECT count(*) FROM oncommit.outbox_delayed") == 1
 
 
-async def add_all(outbox: Outbox, connection: Any, added: list[Event[Any]]) -> None:
-    """In one call, one by one, and once more."""
-    assert await outbox.add(connection, *added) == tuple(event.id for event in added)
-    for event in added:
-        assert await outbox.add(connection, event) == ()
+async def add_all(outbox: Outbox, connection: Any, calls: list[list[Event[Any]]]) -> None:
+    """Each call, and once more."""
+    for call in calls:
+        assert await outbox.add(connection, *call) == tuple(event.id for event in call)
+        assert await outbox.add(connection, *call) == ()
+
+
+def add_all_blocking(outbox: Outbox, connection: Any, calls: list[list[Event[Any]]]) -> None:
+    """The same."""
+    for call in calls:
+        assert outbox.add(connection, *call) == tuple(event.id for event in call)
+        assert outbox.add(connection, *call) == ()
 
 
 async def test_asyncpg_codecs_of_the_application(shop: Database, observer: Observer) -> None:
@@ -111,9 +121,7 @@ def test_psycopg_options_of_the_application(shop: Database, observer: Observer, 
     outbox = Outbox()
     with psycopg.connect(shop.dsn, **options) as connection:
         added = events()
-        assert outbox.add(connection, *added) == tuple(event.id for event in added)
-        for event in added:
-            assert outbox.add(connection, event) == ()
+        add_all_blocking(outbox, connection, added)
     check(observer, added)
 
 
@@ -133,8 +141,7 @@ def test_psycopg_dumpers_of_the_application(shop: Database, observer: Observer) 
         connection.adapters.register_dumper(dict, psycopg.types.json.JsonbDumper)
         connection.adapters.register_loader("uuid", psycopg.types.string.TextLoader)
         added = events()
-        assert Outbox().add(connection, *added) == tuple(event.id for event in added)
-        assert Outbox().add(connection, *added) == ()
+        add_all_blocking(Outbox(), connection, added)
     check(observer, added)
 
 
@@ -153,13 +160,13 @@ def test_scoped_session(engine: sqlalchemy.Engine, observer: Observer) -> None:
     outbox = Outbox(after_commit=heard.append)
     scope = scoped_session(sessionmaker(engine))
     added = events()
-    assert outbox.add(scope, *added) == tuple(event.id for event in added)
-    assert outbox.add(scope(), *added) == ()
+    add_all_blocking(outbox, scope, added)
+    assert outbox.add(scope(), *added[0]) == ()
     assert observer.live() == []
     scope.commit()
     scope.remove()
     check(observer, added)
-    assert heard == [tuple(added)]
+    assert heard == [tuple(call) for call in added]
 
 
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
@@ -174,7 +181,7 @@ async def test_async_scoped_session(shop: Database, observer: Observer, driver: 
     await scope.remove()
     await engine.dispose()
     check(observer, added)
-    assert heard == [tuple(added)]
+    assert heard == [tuple(call) for call in added]
 
 
 def test_a_sessions_rows_and_events_share_one_bind_of_several(engine: sqlalchemy.Engine, observer: Observer) -> None:
@@ -182,7 +189,7 @@ def test_a_sessions_rows_and_events_share_one_bind_of_several(engine: sqlalchemy
     base = sqlalchemy.Table("elsewhere", sqlalchemy.MetaData())
     with sessionmaker(engine, binds={base: other})() as session:  # a default, and an exception from it
         added = events()
-        Outbox().add(session, *added)
+        add_all_blocking(Outbox(), session, added)
         session.commit()
     other.dispose()
     check(observer, added)
@@ -225,7 +232,6 @@ def test_psycopg_through_pgbouncer(bounced: str, observer: Observer) -> None:
     outbox = Outbox()
     with psycopg.connect(bounced, prepare_threshold=None) as connection:
         for _ in range(10):
-            added = events()
-            outbox.add(connection, *added)
+            add_all_blocking(outbox, connection, events())
             connection.commit()
-    assert len(observer.live()) == 20
+    assert len(observer.live()) == 50

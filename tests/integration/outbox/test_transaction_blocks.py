@@ -109,8 +109,8 @@ def heard() -> list[str]:
 @pytest.fixture
 def outbox(heard: list[str], observer: Observer) -> Outbox:
     def hear(events: Events) -> None:
-        assert {event.id for event in events} <= set(observer.live()), "told before the commit"
-        heard.extend(event.type for event in events)
+        committed = set(observer.live())  # an error here would only be logged, so what comes too early has a mark
+        heard.extend(event.type if event.id in committed else f"{event.type}, not committed" for event in events)
 
     return Outbox(after_commit=hear)
 

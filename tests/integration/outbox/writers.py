@@ -369,7 +369,6 @@ class DjangoWriter(Writer):
     hooks = True
     alias = ""
     made = 0
-    block: Any = None
 
     @property
     def handle(self) -> Any:
@@ -402,8 +401,7 @@ class DjangoWriter(Writer):
         }
 
     def begin(self) -> None:
-        self.block = transaction.atomic(using=self.alias)
-        self.block.__enter__()
+        self.savepoint()
 
     def run(self, sql: str, *values: Any) -> list[Any]:
         with self.handle.cursor() as cursor:
@@ -411,30 +409,26 @@ class DjangoWriter(Writer):
             return list(cursor.fetchall()) if cursor.description else []
 
     def savepoint(self) -> None:
-        self.savepoints.append(transaction.savepoint(using=self.alias))
+        block = transaction.atomic(using=self.alias)
+        block.__enter__()
+        self.savepoints.append(block)
 
     def release(self) -> None:
-        transaction.savepoint_commit(self.savepoints.pop(), using=self.alias)
+        self.savepoints.pop().__exit__(None, None, None)
 
     def rollback_to(self) -> None:
-        transaction.savepoint_rollback(self.savepoints.pop(), using=self.alias)
+        transaction.set_rollback(True, using=self.alias)
+        self.release()
 
     def commit(self) -> None:
-        self._leave()
+        while self.savepoints:
+            self.release()
 
     def rollback(self) -> None:
-        if self.block is not None:
-            transaction.set_rollback(True, using=self.alias)
-            self._leave()
-
-    def _leave(self) -> None:
-        self.savepoints.clear()
-        block, self.block = self.block, None
-        if block is not None:
-            block.__exit__(None, None, None)
+        while self.savepoints:
+            self.rollback_to()
 
     def reconnect(self) -> None:
-        self.savepoints.clear()
         self.close()
         self.handle.ensure_connection()
 
