@@ -291,6 +291,55 @@ def test_a_session_inside_somebody_elses_transaction_tells_nothing(
     assert len(observer.live()) == 1
 
 
+def test_a_hook_finds_the_connection_back_in_its_pool(shop: Database) -> None:
+    """Or the smallest pool would be a deadlock, and a slow hook would keep connections from others."""
+    engine = sqlalchemy.create_engine(shop.url("psycopg"), pool_size=1, max_overflow=0, pool_timeout=0.1)
+    seen: list[int] = []
+
+    def hear(_events: Events) -> None:
+        with Session(engine) as own:
+            seen.append(own.scalars(sqlalchemy.text("SELECT count(*) FROM oncommit.outbox")).one())
+
+    with Session(engine) as session:
+        Outbox(after_commit=hear).add(session, Event("kept"))
+        session.commit()
+    with Session(engine) as session, session.begin():
+        Outbox(after_commit=hear).add(session, Event("kept"))
+    engine.dispose()
+    assert seen == [1, 2]
+
+
+async def test_an_async_hook_finds_the_connection_back_in_its_pool(shop: Database) -> None:
+    engine = create_async_engine(shop.url("asyncpg"), pool_size=1, max_overflow=0, pool_timeout=0.1)
+    seen: list[int] = []
+
+    async def hear(_events: Events) -> None:
+        async with AsyncSession(engine) as own:
+            seen.append((await own.scalars(sqlalchemy.text("SELECT count(*) FROM oncommit.outbox"))).one())
+
+    async with AsyncSession(engine) as session, session.begin():
+        await Outbox(after_commit=hear).add(session, Event("kept"))
+    await engine.dispose()
+    assert seen == [1]
+
+
+def test_a_hook_may_use_the_session_again(engine: sqlalchemy.Engine, observer: Observer) -> None:
+    names: list[str] = []
+
+    def hear(events: Events) -> None:
+        names.append(events[0].type)
+        if len(names) < 3:
+            outbox.add(session, Event(f"{names[-1]}+"))
+            session.commit()
+
+    outbox = Outbox(after_commit=hear)
+    with Session(engine) as session:
+        outbox.add(session, Event("a"))
+        session.commit()
+    assert names == ["a", "a+", "a++"]
+    assert len(observer.live()) == 3
+
+
 def test_a_commit_with_a_savepoint_still_open(engine: sqlalchemy.Engine, outbox: Outbox, heard: Heard) -> None:
     with Session(engine) as session:
         session.begin_nested()

@@ -21,6 +21,7 @@ T = TypeVar("T")
 Callback = tuple[Connection, Callable[[], Any]]
 
 _KEY: Final = "oncommit.after_commit"
+_DUE: Final = "oncommit.committed"
 
 
 class Waiting(Generic[T]):
@@ -59,7 +60,8 @@ def on_commit(handle: Any, callback: Callable[[], Any]) -> None:
     waiting: Waiting[Callback] | None = session.info.get(_KEY)
     if waiting is None:
         waiting = session.info[_KEY] = Waiting(session)
-        event.listen(session, "after_commit", _fire)
+        event.listen(session, "after_commit", _committed)
+        event.listen(session, "after_transaction_end", _fire)
     waiting.append(session, (session.connection(), callback))
 
 
@@ -84,15 +86,23 @@ def sync_session(handle: Any) -> Session:
     return session
 
 
-def _fire(session: Session) -> None:
+def _committed(session: Session) -> None:
+    """Put aside what has committed.
+
+    A session that joined somebody else's transaction (``Session(bind=connection)``) says it has committed when it has
+    not, and will never know. Then there is no hook, as on any Core connection.
+    """
     if session.in_nested_transaction():  # a savepoint was released; nothing has committed yet
         return
     waiting: Waiting[Callback] = session.info[_KEY]
-    for connection, callback in waiting.take():
-        # A session that joined somebody else's transaction (`Session(bind=connection)`) says it has committed when it
-        # has not, and will never know. Then there is no hook, as on any Core connection.
-        if connection.in_transaction():
-            continue
+    session.info[_DUE] = [callback for connection, callback in waiting.take() if not connection.in_transaction()]
+
+
+def _fire(session: Session, transaction: SessionTransaction) -> None:
+    """Call it when the transaction has ended, not before: until then the session keeps its connection from the pool."""
+    if transaction.parent is not None:
+        return
+    for callback in session.info.pop(_DUE, ()):
         outcome = callback()
         # Under AsyncSession we are inside its greenlet, where an awaitable can be waited for.
         if isawaitable(outcome):
