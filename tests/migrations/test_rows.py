@@ -77,9 +77,8 @@ async def test_what_the_type_refuses(connection: asyncpg.Connection) -> None:
         for values in ({"headers": "'{'"}, {"payload": "'nope'"}, {"event_id": "'x'"}):
             with pytest.raises(asyncpg.DataError):
                 await insert(connection, table, values)
-        for values in ({"id": "1"}, *([{"lane": "99"}] if table == "outbox" else [])):
-            with pytest.raises((asyncpg.GeneratedAlwaysError, asyncpg.PostgresSyntaxError)):
-                await insert(connection, table, values)
+        with pytest.raises((asyncpg.GeneratedAlwaysError, asyncpg.PostgresSyntaxError)):
+            await insert(connection, table, {"id": "1"})
 
 
 @pytest.mark.parametrize("table", TABLES)

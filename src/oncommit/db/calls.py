@@ -22,6 +22,8 @@ class Call(msgspec.Struct, frozen=True):
 
     sql: str
     parameters: Sequence[Any] = ()
+    returns: bool = True
+    """Whether it has rows to give; a driver does not ask for any otherwise."""
 
 
 Work = Generator[Call, Rows, T]

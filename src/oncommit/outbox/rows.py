@@ -13,7 +13,7 @@ from oncommit import checks, codec, telemetry
 from oncommit.errors import DuplicateEvent, InvalidEvent, PayloadError, UnknownSink
 from oncommit.message import Event, as_event
 
-# In the order of the parameters of add_one.sql and add_many.sql; add_timed.sql has not_before behind them.
+# In the order of the parameters of outbox/add_*.sql; add_timed.sql has not_before behind them.
 COLUMNS: Final = (
     "event_id", "sink", "priority", "event_type", "aggregate_type", "aggregate_id", "key", "topic", "content_type",
     "correlation_id", "causation_id", "saga_id", "schema_version", "max_attempts", "headers", "payload", "data",

@@ -40,6 +40,9 @@ def add(prepared: Prepared, schema: str, *, strict_order: bool) -> Work[tuple[UU
     if strict_order and (keys := order_keys(prepared)):
         yield lock(keys, schema)
     known = offer(prepared)
+    if not known and not any(prepared.times):
+        yield insert_fresh(prepared, schema)
+        return tuple([event.id for event in prepared.events])
     written = yield insert(prepared, schema)
     new = {as_uuid(event_id): bool(delayed) for event_id, delayed in written}
     suspects = [event_id for event_id in new if event_id in known]
@@ -52,14 +55,23 @@ def add(prepared: Prepared, schema: str, *, strict_order: bool) -> Work[tuple[UU
     return tuple([event.id for event in prepared.events if event.id in new])
 
 
-def insert(prepared: Prepared, schema: str) -> Call:
-    """The one statement that writes them all."""
-    if any(prepared.times):
-        columns = [list(column) for column in zip(*prepared.rows, strict=True)]
-        return Call(query("outbox/add_timed", schema), [*columns, list(prepared.times)])
+def insert_fresh(prepared: Prepared, schema: str) -> Call:
+    """The one statement for events that are due at once and cannot have been seen before; nothing to ask back."""
     if len(prepared.rows) == 1:
-        return Call(query("outbox/add_one", schema), prepared.rows[0])
-    return Call(query("outbox/add_many", schema), [list(column) for column in zip(*prepared.rows, strict=True)])
+        return Call(query("outbox/add_one", schema), prepared.rows[0], returns=False)
+    return Call(query("outbox/add_many", schema), columns(prepared), returns=False)
+
+
+def insert(prepared: Prepared, schema: str) -> Call:
+    """The one statement for all others; it says which are new, and which of them wait for their time."""
+    if any(prepared.times):
+        return Call(query("outbox/add_timed", schema), [*columns(prepared), list(prepared.times)])
+    return Call(query("outbox/add_known", schema), columns(prepared))
+
+
+def columns(prepared: Prepared) -> list[list[Any]]:
+    """The rows as one list for each column."""
+    return [list(column) for column in zip(*prepared.rows, strict=True)]
 
 
 def offer(prepared: Prepared) -> frozenset[UUID]:

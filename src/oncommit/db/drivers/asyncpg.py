@@ -32,8 +32,12 @@ async def run(connection: Any, work: Work[T], schema: str) -> T:
     """Do the work on this connection."""
 
     async def execute(call: Call) -> Rows:
+        rows: Rows = ()
         try:
-            rows: Rows = await connection.fetch(call.sql, *call.parameters)
+            if call.returns:
+                rows = await connection.fetch(call.sql, *call.parameters)
+            else:
+                await connection.execute(call.sql, *call.parameters)
         except Exception as error:
             if known := translate(error, schema):
                 raise known from error

@@ -33,7 +33,10 @@ def check(connection: Any) -> None:
 
 
 def on_commit(connection: Any, callback: Callable[[], Any]) -> None:
-    """Django's own hook: dropped with a savepoint or transaction that is rolled back; a failing one stops no other."""
+    """Django's own hook: dropped with a transaction or atomic block that is rolled back; a failing one stops no other.
+
+    Django does not count savepoints made by hand (``transaction.savepoint()``): what they roll back is still told of.
+    """
     transaction.on_commit(callback, using=connection.alias, robust=True)
 
 
@@ -44,7 +47,7 @@ def run(connection: Any, work: Work[T], schema: str) -> T:
         try:
             with connection.cursor() as cursor:
                 cursor.execute(percent_style(call.sql), list(call.parameters))
-                rows: Rows = cursor.fetchall()
+                rows: Rows = cursor.fetchall() if call.returns else ()
         except Exception as error:
             if known := translate(error, schema):
                 raise known from error

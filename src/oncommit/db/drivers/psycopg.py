@@ -42,7 +42,7 @@ def run(connection: Any, work: Work[T], schema: str) -> T:
         try:
             with Cursor(connection, row_factory=tuple_row) as cursor:
                 cursor.execute(percent_style(call.sql), call.parameters)
-                rows: Rows = cursor.fetchall()
+                rows: Rows = cursor.fetchall() if call.returns else ()
         except Exception as error:
             if known := translate(error, schema):
                 raise known from error
@@ -59,7 +59,7 @@ async def run_async(connection: Any, work: Work[T], schema: str) -> T:
         try:
             async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
                 await cursor.execute(percent_style(call.sql), call.parameters)
-                rows: Rows = await cursor.fetchall()
+                rows: Rows = await cursor.fetchall() if call.returns else ()
         except Exception as error:
             if known := translate(error, schema):
                 raise known from error

@@ -83,7 +83,8 @@ def run(handle: Any, work: Work[T], schema: str) -> T:
     def execute(call: Call) -> Rows:
         sql = percent_style(call.sql) if percent else call.sql
         try:
-            rows: Rows = connection.exec_driver_sql(sql, tuple(call.parameters)).fetchall()
+            result = connection.exec_driver_sql(sql, tuple(call.parameters))
+            rows: Rows = result.fetchall() if call.returns else ()
         except InvalidRequestError as error:  # SQLAlchemy's own refusal; nothing was sent
             msg = f"the SQLAlchemy transaction cannot take an event now: {error}"
             raise TransactionFailed(msg) from error
