@@ -23,7 +23,7 @@ REQUIREMENTS := $(wildcard requirements/*.txt)
 # SERVERS=no: do without the servers that have to be installed; tests that need them are skipped.
 SERVERS := yes
 
-.PHONY: help setup test demo lint types docs bench lock
+.PHONY: help setup test chaos demo lint types docs bench lock
 
 help: ## Print this list
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)$$/make \1\t\2/p' Makefile | expand -t 14
@@ -35,6 +35,9 @@ endif
 
 test: setup ## Run the tests against real servers: make test ARGS="-k outbox"
 	$(BIN)/python -m pytest $(ARGS)
+
+chaos: setup ## Kill and pause relays at random, then check all: make chaos SEED=7 SECONDS=60
+	CHAOS_SEED="$(SEED)" CHAOS_SECONDS="$(or $(SECONDS),60)" $(BIN)/python -m pytest tests/faults $(ARGS)
 
 demo: setup ## Show what it does, on this machine, and leave nothing behind
 	$(BIN)/oncommit demo $(ARGS)

@@ -1,0 +1,236 @@
+"""A small world for chaos: a shop that writes, relays that are killed and paused, and a record of both.
+
+Failure story. Relays are processes and die when asked to, or with us (PR_SET_PDEATHSIG), paused or not. Writers are
+tasks in the test's process, which nobody kills. The time between two acts of chaos is the subject of the test, so here,
+and only here, something sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import asyncpg
+
+from oncommit import Event, Outbox
+from oncommit.testing.ledger import Entry, LedgerWriter
+
+LEASE: Final = 2.0
+BATCH_ROWS: Final = 200
+RELAYS: Final = 4
+HOT_KEYS: Final = 5
+KEYS: Final = 300
+
+SHOP: Final = """
+CREATE TABLE thing (key text PRIMARY KEY, sequence bigint NOT NULL DEFAULT 0);
+INSERT INTO thing (key) SELECT 'hot-' || n FROM generate_series(1, {hot}) AS n;
+INSERT INTO thing (key) SELECT 'key-' || n FROM generate_series(1, {keys}) AS n;
+"""
+
+# Dies with its parent, whatever the parent dies of.
+_MAIN: Final = (
+    "import ctypes, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
+    "from oncommit.cli.main import main; main(sys.argv[1:])"
+)
+
+
+class Act(NamedTuple):
+    """One act of chaos."""
+
+    after: float
+    """Seconds since the act before."""
+    relay: int
+    what: str
+    last: float
+    """Seconds until it is started again, or goes on."""
+
+
+def plan(seed: int, seconds: float) -> list[Act]:
+    """What happens to which relay and when: the same for the same seed."""
+    chance = random.Random(seed)
+    acts: list[Act] = []
+    spent = 0.0
+    while True:
+        after = chance.uniform(0.2, 1.0)
+        spent += after
+        if spent > seconds:
+            return acts
+        what = chance.choices(["kill", "pause", "nap", "stop"], [5, 3, 1, 1])[0]
+        last = {
+            "kill": chance.uniform(0.0, 1.0),
+            "pause": chance.uniform(1.1 * LEASE, 1.8 * LEASE),
+            "nap": chance.uniform(0.3 * LEASE, 1.0 * LEASE),
+            "stop": chance.uniform(0.0, 0.5),
+        }[what]
+        acts.append(Act(after, chance.randrange(RELAYS), what, last))
+
+
+class RelayProcess:
+    """One ``oncommit relay``."""
+
+    def __init__(self, number: int, arguments: list[str], folder: Path) -> None:
+        self.name = f"relay-{number}"
+        self._command = [sys.executable, "-c", _MAIN, "relay", "--name", self.name, *arguments]
+        self.log = folder / f"{self.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.busy = False
+        """Somebody is at it already."""
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stderr=log)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    async def ended(self, limit: float = 40.0) -> int:
+        assert self._process is not None
+        return await asyncio.to_thread(self._process.wait, limit)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def note(self, words: str) -> None:
+        """What was done to it, between the lines of its log."""
+        with self.log.open("a") as log:
+            now = time.time()
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"
+            log.write(f"{stamp} ──── {words}\n")
+
+
+class Chaos:
+    """Does to the relays what the plan says, and counts what may cost duplicates."""
+
+    def __init__(self, relays: list[RelayProcess]) -> None:
+        self._relays = relays
+        self._healing: set[asyncio.Task[None]] = set()
+        self.interruptions = 0
+        self.faults: list[str] = []
+
+    async def run(self, acts: list[Act]) -> None:
+        for act in acts:
+            await asyncio.sleep(act.after)
+            relay = self._relays[act.relay]
+            if relay.busy:
+                continue
+            if not relay.runs:
+                self.faults.append(f"{relay.name} ended by itself with {await relay.ended()}; see its log")
+                relay.start()
+                continue
+            relay.busy = True
+            task = asyncio.create_task(self._act(relay, act))
+            self._healing.add(task)
+            task.add_done_callback(self._healing.discard)
+        await asyncio.gather(*self._healing)
+
+    async def _act(self, relay: RelayProcess, act: Act) -> None:
+        relay.note(f"{act.what} {act.last:.2f} s")
+        self.interruptions += act.what != "stop"
+        if act.what in ("pause", "nap"):
+            relay.signal(signal.SIGSTOP)
+            await asyncio.sleep(act.last)
+            relay.signal(signal.SIGCONT)
+        else:
+            relay.signal(signal.SIGKILL if act.what == "kill" else signal.SIGTERM)
+            code = await relay.ended()
+            if act.what == "stop" and code:
+                self.faults.append(f"{relay.name} was asked to stop and ended with {code}; see its log")
+            await asyncio.sleep(act.last)
+            relay.start()
+        relay.note("goes on")
+        relay.busy = False
+
+
+class Shop:
+    """Writers that serialise on the rows they change, as applications do."""
+
+    def __init__(self, dsn: str, folder: Path, seed: int) -> None:
+        self._dsn = dsn
+        self._folder = folder
+        self._seed = seed
+        self._closing = asyncio.Event()
+        self._outbox = Outbox()
+
+    def close(self) -> None:
+        """After the transactions that are open now."""
+        self._closing.set()
+
+    async def write(self, number: int) -> None:
+        """One writer, until the shop closes."""
+        chance = random.Random(f"{self._seed} {number}")
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            with LedgerWriter(self._folder / f"writer-{number}.jsonl") as ledger:
+                while not self._closing.is_set():
+                    await self._transaction(connection, ledger, chance)
+        finally:
+            await connection.close()
+
+    async def _transaction(self, connection: asyncpg.Connection, ledger: LedgerWriter, chance: random.Random) -> None:
+        slow = chance.random() < 0.08
+        keys = sorted({_some_key(chance, hot=not slow) for _ in range(chance.randint(1, 3))})
+        transaction = connection.transaction()
+        await transaction.start()
+        entries, events = await self._change(connection, keys, chance)
+        await self._outbox.add(connection, *events)
+        if slow:
+            # Others commit higher ids meanwhile, some of them in the same lane: this one comes in below the floor.
+            await asyncio.sleep(chance.uniform(0.1, 1.2))
+        ledger.attempt(entries)
+        ids = [entry.event for entry in entries]
+        if chance.random() < 0.12:
+            await transaction.rollback()
+            ledger.aborted(ids)
+            return
+        try:
+            await transaction.commit()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            ledger.unknown(ids)
+            raise
+        ledger.committed(ids)
+
+    async def _change(
+        self, connection: asyncpg.Connection, keys: list[str], chance: random.Random
+    ) -> tuple[list[Entry], list[Event]]:
+        """Change the things, under their locks, and say so."""
+        entries: list[Entry] = []
+        events: list[Event] = []
+        for key in keys:
+            changes = chance.randint(1, 3)
+            last = await connection.fetchval(
+                "UPDATE thing SET sequence = sequence + $2 WHERE key = $1 RETURNING sequence", key, changes
+            )
+            urgent = chance.random() < 0.1
+            for sequence in range(last - changes + 1, last + 1):
+                event = Event(
+                    "thing.changed",
+                    aggregate=("thing", key),
+                    payload={"sequence": sequence},
+                    priority=9 if urgent else 5,
+                )
+                events.append(event)
+                entries.append(Entry(str(event.id), f"{key}{' urgent' if urgent else ''}", sequence))
+        if chance.random() < 0.1:
+            alone = Event("thing.noticed", payload={}, topic="events.thing.noticed")
+            events.append(alone)
+            entries.append(Entry(str(alone.id), None, 0))
+        return entries, events
+
+
+def _some_key(chance: random.Random, *, hot: bool) -> str:
+    if hot and chance.random() < 0.3:
+        return f"hot-{chance.randint(1, HOT_KEYS)}"
+    return f"key-{chance.randint(1, KEYS)}"
