@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from nats.js.client import JetStreamContext
 from oncommit import Event, Outbox
 from oncommit.brokers import registry
 from oncommit.cli.main import run
+from oncommit.cli.relay import command as relay_command
 from oncommit.cli.relay import sink_urls
 from oncommit.errors import ConfigError, MissingDependency
 from oncommit.testing.servers import AnyServer, Database
@@ -264,8 +266,8 @@ async def test_stats_of_a_running_relay(
     relay = start("--database", database.dsn, "--broker", oncommit_nats.url, "--name", "one", *LONG_LEASE)
     await add(database)
     await next_id(stream)
-    command = [sys.executable, "-m", "oncommit", "stats", "--database", database.dsn]
-    done = await asyncio.to_thread(subprocess.run, [*command, "--json"], capture_output=True, check=True, timeout=60)
+    stats = [sys.executable, "-m", "oncommit", "stats", "--database", database.dsn, "--json"]
+    done = await asyncio.to_thread(subprocess.run, stats, capture_output=True, check=True, timeout=60)
     told = json.loads(done.stdout)
     (sink,) = told["sinks"]
     assert (sink["sink"], sink["lanes"], sink["lanes_without_owner"]) == ("main", 72, 0)
@@ -273,3 +275,11 @@ async def test_stats_of_a_running_relay(
     assert (running["name"], running["lanes"], running["sinks"]) == ("one", {"main": 72}, ["main"])
     assert 0 <= running["heartbeat_age_seconds"] < 60
     assert relay.process.poll() is None
+
+
+def test_the_guide_has_every_option() -> None:
+    guide = (Path(__file__).parents[3] / "docs/guides/relay.md").read_text()
+    table = guide.partition("## What it can be told")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`(--[a-z-]+)", table))
+    there = {name for parameter in relay_command.params for name in parameter.opts} - {"--verbose"}
+    assert told == there
