@@ -79,11 +79,13 @@ class RelayProcess:
         self._command = [sys.executable, "-c", _MAIN, "relay", "--name", self.name, *arguments]
         self.log = folder / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._quiet = 0
         self.busy = False
         """Somebody is at it already."""
 
     def start(self) -> None:
         with self.log.open("ab") as log:
+            self._quiet = log.tell()
             self._process = subprocess.Popen(self._command, stderr=log)
 
     def signal(self, number: signal.Signals) -> None:
@@ -93,6 +95,11 @@ class RelayProcess:
     @property
     def runs(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has said anything yet. Before that it listens to no signal and holds nothing."""
+        return b" serves " in self.log.read_bytes()[self._quiet :]
 
     async def ended(self, limit: float = 40.0) -> int:
         assert self._process is not None
@@ -137,6 +144,7 @@ class Chaos:
         await asyncio.gather(*self._healing)
 
     async def _act(self, relay: RelayProcess, act: Act) -> None:
+        graceful = relay.has_begun
         relay.note(f"{act.what} {act.last:.2f} s")
         self.interruptions += act.what != "stop"
         if act.what in ("pause", "nap"):
@@ -146,7 +154,7 @@ class Chaos:
         else:
             relay.signal(signal.SIGKILL if act.what == "kill" else signal.SIGTERM)
             code = await relay.ended()
-            if act.what == "stop" and code:
+            if act.what == "stop" and code and graceful:
                 self.faults.append(f"{relay.name} was asked to stop and ended with {code}; see its log")
             await asyncio.sleep(act.last)
             relay.start()
