@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from oncommit.brokers.base import Broker, Message, Outcome
 from oncommit.cloudevents import to_binary
-from oncommit.errors import BrokerError, NotAttempted, OncommitError, PublishRejected, TopicUnavailable
+from oncommit.errors import BrokerError, NotAttempted, OncommitError, PublishFailed, PublishRejected, TopicUnavailable
 from oncommit.relay.circuit import Circuit
 from oncommit.relay.row import FetchedRow
 from oncommit.retry import Backoff
 from oncommit.topics import TopicRules
+
+log: Final = logging.getLogger("oncommit.relay")
 
 Published = tuple[FetchedRow, str, Outcome]
 
@@ -58,11 +62,24 @@ class Dispatcher:
                 messages.append(message)
                 places.append(index)
         if messages:
-            outcomes = await self._broker.publish(messages, timeout=timeout)
-            for index, message, outcome in zip(places, messages, outcomes, strict=True):
+            for index, message, outcome in zip(places, messages, await self._ask(messages, timeout), strict=True):
                 results[index] = (rows[index], message.topic, outcome)
                 self._note(message.topic, outcome)
         return [result for result in results if result is not None]
+
+    async def _ask(self, messages: Sequence[Message], timeout: float) -> Sequence[Outcome]:
+        """What the broker says. An adapter raises nothing; one that does all the same must not stop the sink."""
+        try:
+            outcomes = await self._broker.publish(messages, timeout=timeout)
+        except BrokerError as error:
+            return [error] * len(messages)
+        except Exception as error:
+            log.exception("the adapter %s failed", self._broker.capabilities.name)
+            return [PublishFailed(f"the adapter failed: {error!r}")] * len(messages)
+        if len(outcomes) != len(messages):
+            problem = f"the adapter gave {len(outcomes)} outcomes for {len(messages)} messages"
+            return [PublishFailed(problem)] * len(messages)
+        return outcomes
 
     def topic_wait(self, topic: str) -> float:
         """Seconds until this topic is tried again."""
@@ -70,6 +87,8 @@ class Dispatcher:
         return circuit.wait(time.monotonic()) if circuit else 0.0
 
     def _message(self, row: FetchedRow, now: float) -> tuple[str, Message | None, BrokerError | None]:
+        if row.problem is not None:
+            return "", None, PublishRejected(row.problem)
         try:
             topic = self._rules.resolve(row)
             circuit = self._topics.get(topic)
@@ -78,6 +97,9 @@ class Dispatcher:
             wire = to_binary(row, source=self._source, time=row.created_at, binding=self._broker.capabilities.binding)
         except OncommitError as error:
             return "", None, PublishRejected(str(error))
+        except Exception as error:
+            log.exception("event %s cannot be made a message", row.id)
+            return "", None, PublishFailed(f"it cannot be made a message: {error!r}")
         message = Message(str(row.id), topic, row.ordering_key, wire.headers, wire.body, wire.content_type)
         return topic, message, None
 

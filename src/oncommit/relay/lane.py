@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from oncommit.relay.ordering import LaneOrder
 from oncommit.relay.row import FetchedRow
 from oncommit.relay.store import LeftClaim
-
-END: Final = 2**63 - 1
 
 
 class Lane:
@@ -27,27 +24,29 @@ class Lane:
         """What was in flight when its owner before us died."""
         self.leaving = False
         """To be handed back once nothing of it is in flight."""
-        self._landed: dict[int, int] = {}
+        self._landed: set[int] = set()
 
-    def fresh(self, rows: Iterable[FetchedRow], read: int) -> list[FetchedRow]:
-        """Rows of a read that were not in flight at any moment since it was sent (S-flight)."""
-        return [row for row in rows if row.place not in self.in_flight and self._landed.get(row.place, -1) < read]
+    def read_begins(self) -> None:
+        """A read is about to be sent; what the one before had found has been taken in, or dropped."""
+        self._landed.clear()
 
-    def is_fresh(self, place: int, read: int) -> bool:
-        """Whether this row was not in flight at any moment since that read was sent."""
-        return place not in self.in_flight and self._landed.get(place, -1) < read
+    def fresh(self, rows: Iterable[FetchedRow]) -> list[FetchedRow]:
+        """Rows of the youngest read that were not in flight at any moment since it was sent (S-flight)."""
+        return [row for row in rows if self.is_fresh(row.place)]
+
+    def is_fresh(self, place: int) -> bool:
+        """Whether this row was not in flight at any moment since the youngest read was sent."""
+        return place not in self.in_flight and place not in self._landed
 
     def takes_off(self, places: Iterable[int]) -> None:
         """These are in flight now."""
         self.in_flight.update(places)
 
-    def lands(self, places: Iterable[int], read: int) -> None:
-        """These are in flight no more; ``read`` is the youngest read that was sent so far."""
-        for place in places:
-            self.in_flight.discard(place)
-            self._landed[place] = read
+    def lands(self, place: int) -> None:
+        """It is in flight no more."""
+        self.in_flight.discard(place)
+        self._landed.add(place)
 
-    def no_read_before(self, read: int) -> None:
-        """All reads sent before this one have been answered: what landed before it cannot appear any more."""
-        if self._landed:
-            self._landed = {place: landed for place, landed in self._landed.items() if landed >= read}
+    def forget(self) -> None:
+        """Read it from zero; but what is in flight is, and holds its key back if it has failed."""
+        self.order.forget(self.in_flight)

@@ -9,11 +9,12 @@ that have never been used.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from oncommit.relay.lane import Lane
 from oncommit.relay.settings import RelaySettings
-from oncommit.relay.share import ALL_LANES, fair_share
+from oncommit.relay.share import ALL_LANES, Share, fair_share
 from oncommit.relay.store import LaneRow, Store, Survey
 
 log: Final = logging.getLogger("oncommit.relay")
@@ -27,18 +28,24 @@ class Lanes:
         self._settings = settings
         self.owned: dict[int, Lane] = {}
 
-    async def tend(self, store: Store) -> None:
-        """Look at the tables, and bring them and our memory together."""
+    async def tend(self, store: Store, *, can_serve: bool = True) -> None:
+        """Look at the tables, and bring them and our memory together.
+
+        A relay that cannot reach its broker leaves its lanes to those that can, should there be any.
+        """
         survey = await store.survey(self._settings.lease)
         if survey.lanes < ALL_LANES:
             await store.make_lanes()
-        self._compare(survey)
-        share = fair_share(self.owned, survey.relays)
+        await self._compare(store, survey)
+        share = fair_share(self.owned, survey.others + 1)
+        if not can_serve and survey.others:
+            share = Share(take=0, take_urgent=0, give_back=tuple(self.owned))
         for number, lane in self.owned.items():
             lane.leaving = number in share.give_back
         await self._give_back(store)
-        if share.take:
-            await self._take(store, share.take)
+        for urgent, most in ((True, share.take_urgent), (False, share.take)):
+            if most:
+                await self._remember(store, await store.take_lanes(self._settings.lease, most, urgent=urgent))
 
     def find(self, number: int, epoch: int) -> Lane | None:
         """The lane, if it is still the one that was meant."""
@@ -52,14 +59,10 @@ class Lanes:
         self.owned.clear()
 
     def forget(self) -> None:
-        """The connection was lost: what was read from the lanes may be stale (S-forget)."""
-        for lane in self.owned.values():
-            lane.order.forget()
-
-    def ground_all(self) -> None:
-        """Nothing is in flight any more."""
+        """Nothing is in flight any more, and what was read from the lanes may be stale (S-forget)."""
         for lane in self.owned.values():
             lane.in_flight.clear()
+            lane.forget()
 
     async def give_all_back(self, store: Store) -> None:
         """Before a graceful end, with nothing in flight."""
@@ -67,7 +70,7 @@ class Lanes:
             lane.leaving = True
         await self._give_back(store)
 
-    def _compare(self, survey: Survey) -> None:
+    async def _compare(self, store: Store, survey: Survey) -> None:
         for number, lane in list(self.owned.items()):
             now = survey.mine.get(number)
             if now is None or now.epoch != lane.epoch:
@@ -75,10 +78,9 @@ class Lanes:
                 del self.owned[number]
             elif now.rescan != lane.rescan:
                 lane.rescan = now.rescan
-                lane.order.forget()
-        for number, row in survey.mine.items():
-            if number not in self.owned:  # taken by a statement whose answer was lost
-                self._remember(row)
+                lane.forget()
+        # Taken by a statement whose answer was lost, or ours still although we thought our lease was over.
+        await self._remember(store, [row for number, row in survey.mine.items() if number not in self.owned])
 
     async def _give_back(self, store: Store) -> None:
         ready = {number: lane.epoch for number, lane in self.owned.items() if lane.leaving and not lane.in_flight}
@@ -87,13 +89,15 @@ class Lanes:
             for number in ready:
                 del self.owned[number]
 
-    async def _take(self, store: Store, most: int) -> None:
-        taken = await store.take_lanes(self._settings.lease, most)
-        for row in taken:
-            self._remember(row)
-        if taken:
-            for claim in await store.left_claims([row.lane for row in taken]):
-                self.owned[claim.lane].suspects.append(claim)
+    async def _remember(self, store: Store, rows: Sequence[LaneRow]) -> None:
+        """These are ours now, with what was in flight on them when those before us died.
 
-    def _remember(self, row: LaneRow) -> None:
-        self.owned[row.lane] = Lane(row.lane, row.epoch, row.rescan, most_blocked=self._settings.most_blocked)
+        They count only once that is known: without it, suspects would go among the others.
+        """
+        if not rows:
+            return
+        claims = await store.left_claims([row.lane for row in rows])
+        for row in rows:
+            lane = Lane(row.lane, row.epoch, row.rescan, most_blocked=self._settings.most_blocked)
+            lane.suspects = [claim for claim in claims if claim.lane == row.lane]
+            self.owned[row.lane] = lane

@@ -31,6 +31,7 @@ class LateCommits:
         self._regions: list[Region] = []
         self._noted = 0
         self._seen: frozenset[str] = frozenset()
+        self._arrived: frozenset[str] = frozenset()
 
     @property
     def noted(self) -> int:
@@ -60,8 +61,11 @@ class LateCommits:
         """
         here = frozenset(holders)
         # A holder that prepares its transaction goes, and comes back under the name of the prepared one. Whoever has
-        # left may be any prepared one that is new since.
-        prepared = frozenset(name for name in here - self._seen if name.startswith(PREPARED))
+        # left may be any prepared one that is new since; or since the look before: one that prepares while the locks
+        # are listed can appear under both names at once.
+        arrived = frozenset(name for name in here - self._seen if name.startswith(PREPARED))
+        prepared = arrived | (self._arrived & here)
+        self._arrived = arrived
         for region in self._regions:
             gone = region.holders - here
             if gone:
@@ -93,6 +97,7 @@ class LateCommits:
         self._regions.clear()
         self._noted = 0
         self._seen = frozenset()
+        self._arrived = frozenset()
 
     def _stretches(self) -> list[tuple[int, int]]:
         """What is to be read, neighbours joined."""

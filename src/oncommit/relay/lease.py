@@ -26,6 +26,8 @@ class Lease:
         self.seconds = seconds
         self._clock = clock
         self._deadline = -1.0
+        self.term = 0
+        """One more for each row that was lost: who began under an earlier one has lost his lanes."""
 
     def sending(self) -> float:
         """The moment to hand to ``renewed``: call it before the renewal is sent."""
@@ -38,6 +40,7 @@ class Lease:
     def lost(self) -> None:
         """Somebody removed our row."""
         self._deadline = -1.0
+        self.term += 1
 
     @property
     def left(self) -> float:

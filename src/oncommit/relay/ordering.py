@@ -7,7 +7,7 @@ relay owns it; it is memory that can be thrown away at any moment and is then bu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -58,7 +58,7 @@ class LaneOrder:
     def __init__(self, *, cap: int = 1000) -> None:
         self.floor = 0
         self.rewinds = 0
-        """Goes up whenever the floor goes back: what was read before may have others before it now."""
+        """Goes up whenever rows have to be read again: what was read before may have others before it now."""
         self._cap = cap
         self._blocked: dict[str, Block] = {}
 
@@ -123,10 +123,13 @@ class LaneOrder:
         self.rewind(place)
 
     def rewind(self, place: int) -> None:
-        """Read again from this row on."""
-        if place <= self.floor:
-            self.floor = place - 1
-            self.rewinds += 1
+        """Read again from this row on.
+
+        Counted also where the floor is lower already: a read that is under way has started from there, perhaps without
+        this row, and must not move the floor beyond it.
+        """
+        self.floor = min(self.floor, place - 1)
+        self.rewinds += 1
 
     def holds(self, key: str | None, place: int) -> bool:
         """Whether a row of this key would have to wait; then it is remembered as waiting."""
@@ -144,17 +147,22 @@ class LaneOrder:
         """When the next waiting key may go on; infinity for never."""
         return min((block.due for block in self._blocked.values()), default=math.inf)
 
-    def forget(self) -> None:
-        """Know nothing any more: the lane is read from zero."""
-        self.floor = 0
-        self.rewinds += 1
-        self._blocked.clear()
+    def forget(self, flying: Collection[int] = ()) -> None:
+        """Know nothing any more: the lane is read from zero.
+
+        But for keys whose head is still in flight: that it failed is perhaps not written yet, and then nobody else
+        knows that the key has to wait.
+        """
+        self.rewind(1)
+        self._blocked = {name: block for name, block in self._blocked.items() if block.head in flying}
 
     def _block(self, name: str, head: int, due: float) -> None:
         block = self._blocked.get(name)
         if block is None:
             self._blocked[name] = Block(head, head + 1, due)
-        elif head <= block.head:
+        elif head > block.head:
+            self._follow(block, head)
+        else:
             if head < block.head:  # a late commit: the head so far comes behind it
                 self._follow(block, block.head)
             block.head = head

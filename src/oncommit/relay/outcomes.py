@@ -56,7 +56,9 @@ def judge(
                 verdict.burials.append((row, burial(row, "exhausted", outcome)))
             else:
                 delay = rules.backoff.delay(row.attempts + 1, uniform)
-                verdict.failures.append((row, Failure(row.lane, row.epoch, row.place, delay, error_text(outcome))))
+                verdict.failures.append(
+                    (row, Failure(row.lane, row.epoch, row.place, row.attempts, delay, error_text(outcome)))
+                )
     return verdict
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from oncommit.relay.lane import END, Lane
+from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
 from oncommit.relay.row import FetchedRow
 from oncommit.relay.store import Store, Stretch, Window
@@ -31,8 +31,7 @@ class Batch(msgspec.Struct):
     number: int
     rows: list[FetchedRow]
     rewinds: dict[int, int]
-    """Of each lane, how often its floor had gone back when this was read."""
-    read: int
+    """Of each lane, how often it had to be read again when this was read."""
     wanted: list[tuple[int, int]]
     """Rows that were asked for by lane and place."""
 
@@ -51,14 +50,12 @@ class Reader:
         self._budget = budget
         self._late = LateCommits()
         self._batches = 0
-        self.reads = 0
-        """How many reads were sent so far."""
 
     def forget(self, lanes: Iterable[Lane]) -> None:
         """After a broken connection: nothing that was noted counts any more (S-forget)."""
         self._late.forget()
         for lane in lanes:
-            lane.order.forget()
+            lane.forget()
 
     async def read(self, lanes: dict[int, Lane], now: float) -> Batch | None:
         """The next batch; nothing where nothing can be new."""
@@ -71,34 +68,37 @@ class Reader:
         if last_value != noted or not self._late.is_quiet:
             stretches = self._late.look(last_value, await self._store.holders())
         batch = self._begin(lanes)
+        # Rows that are asked for lie at the floors or below, rows that are read on above them, and both are settled
+        # here before anything is awaited: outcomes may move the floors meanwhile, and no row may come twice.
+        windows = self._windows(lanes)
         batch.wanted = [
             (lane.lane, head)
             for lane in lanes.values()
+            if not lane.leaving
             for head in lane.order.due_heads(now)
-            if head not in lane.in_flight
+            if head <= lane.order.floor and head not in lane.in_flight
         ]
         if stretches:
-            batch.wanted += await self._sweep(lanes, stretches, batch.read)
+            found_late = await self._sweep(lanes, stretches)
+            batch.wanted = list(dict.fromkeys(batch.wanted + found_late))
         if batch.wanted:
             epochs = {number: lanes[number].epoch for number, _ in batch.wanted}
             batch.rows = await self._store.fetch_ids(epochs, batch.wanted, batch=batch.number, budget=self._budget)
             self._missing(lanes, batch)
-        if windows := self._windows(lanes):
+        if windows:
             found = await self._store.fetch(windows, batch=batch.number, budget=self._budget)
-            self._advance(lanes, windows, found)
+            self._advance(lanes, windows, found, batch.rewinds)
             batch.rows += found
         self._late.was_read()
         return None if batch.is_empty and not batch.wanted else batch
 
     def _begin(self, lanes: dict[int, Lane]) -> Batch:
-        self.reads += 1
         self._batches += 1
-        rewinds = {number: lane.order.rewinds for number, lane in lanes.items()}
-        return Batch(self._batches, [], rewinds, self.reads, [])
+        for lane in lanes.values():
+            lane.read_begins()
+        return Batch(self._batches, [], {number: lane.order.rewinds for number, lane in lanes.items()}, [])
 
-    async def _sweep(
-        self, lanes: dict[int, Lane], stretches: list[tuple[int, int]], read: int
-    ) -> list[tuple[int, int]]:
+    async def _sweep(self, lanes: dict[int, Lane], stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Rows of these stretches that nobody has seen yet, and that need not wait."""
         wanted: list[tuple[int, int]] = []
         asked = [
@@ -115,7 +115,7 @@ class Reader:
                 continue
             lane = lanes[number]
             found[number] = found.get(number, 0) + 1
-            if lane.is_fresh(place, read) and not lane.order.holds(key, place):
+            if lane.is_fresh(place) and not lane.order.holds(key, place):
                 wanted.append((number, place))
         for number, count in found.items():
             if count >= SWEEP_LIMIT:  # there may be more than we were shown
@@ -138,8 +138,14 @@ class Reader:
             if lane.order.floor < noted and not lane.order.is_full and not lane.suspects and not lane.leaving
         ]
 
-    def _advance(self, lanes: dict[int, Lane], windows: list[Window], found: list[FetchedRow]) -> None:
-        """Move the floors, and let the limits follow the backlog."""
+    def _advance(
+        self, lanes: dict[int, Lane], windows: list[Window], found: list[FetchedRow], rewinds: dict[int, int]
+    ) -> None:
+        """Move the floors, and let the limits follow the backlog.
+
+        Not the floor of a lane that has to be read again since the read was sent (O-rewind): what an outcome has set
+        free meanwhile lies below what was found.
+        """
         counts: dict[int, int] = {}
         highest: dict[int, int] = {}
         size = 0
@@ -150,8 +156,9 @@ class Reader:
         cut = size >= self._budget
         for window in windows:
             lane = lanes[window.lane]
-            count = counts.get(window.lane, 0)
-            if count >= window.most or (cut and count) or (cut and window.lane not in counts):
+            if lane.order.rewinds != rewinds[window.lane]:
+                continue
+            if cut or counts.get(window.lane, 0) >= window.most:
                 lane.order.floor = highest.get(window.lane, lane.order.floor)
                 if not cut:
                     lane.most = min(lane.most * 2, self._rows)
@@ -159,10 +166,12 @@ class Reader:
                 lane.order.floor = window.ceiling  # all there was
                 lane.most = max(lane.most // 2, 32)
 
-    async def read_suspects(self, lane: Lane, last: int, most: int) -> Batch:
-        """Some of what was in flight when an owner died, from one lane, and nothing beside it (C-alone)."""
+    async def read_some(self, lane: Lane, last: int, most: int, *, alone: bool) -> Batch:
+        """Read on in one lane only, up to ``last``; ``alone`` says that they are suspects (C-alone)."""
         batch = self._begin({lane.lane: lane})
         window = Window(lane.lane, lane.epoch, lane.order.floor, last, most)
-        batch.rows = await self._store.fetch([window], batch=batch.number, budget=END, alone=True)
-        lane.order.floor = max((row.place for row in batch.rows), default=last)
+        batch.rows = await self._store.fetch([window], batch=batch.number, budget=self._budget, alone=alone)
+        size = sum(row.size for row in batch.rows)
+        read_all = len(batch.rows) < most and size < self._budget
+        lane.order.floor = last if read_all else max(row.place for row in batch.rows)
         return batch

@@ -24,7 +24,7 @@ from oncommit._version import __version__
 from oncommit.brokers.base import Broker
 from oncommit.db.dsn import open_connection
 from oncommit.db.sql import query
-from oncommit.errors import BrokerUnavailable, DatabaseUnreachable
+from oncommit.errors import DatabaseUnreachable
 from oncommit.identifiers import DEFAULT_SCHEMA, check_schema, check_sink
 from oncommit.relay.lease import RENEW_EVERY, Lease
 from oncommit.relay.settings import RelaySettings
@@ -65,6 +65,7 @@ class Relay:
         self._schema = check_schema(schema)
         self._settings = settings or RelaySettings()
         self._lease = Lease(self._settings.lease)
+        self._changed = asyncio.Event()
         self._brokers = {check_sink(sink): broker for sink, broker in brokers.items()}
         self.sinks = {
             sink: SinkRelay(
@@ -73,6 +74,7 @@ class Relay:
                 self._lease,
                 self._settings,
                 rules=(topics or {}).get(sink) or default_rules(broker.capabilities.name),
+                changed=self._changed,
             )
             for sink, broker in self._brokers.items()
         }
@@ -131,12 +133,14 @@ class Relay:
     async def _renew_forever(self, connection: Connection) -> None:
         while True:
             sent = self._lease.sending()
+            self._changed.clear()
+            serving = [sink for sink, loop in self.sinks.items() if loop.serves]
             if not self._kept.is_set():
-                await self._ask(connection, "register", self.relay_id, self.name, list(self._brokers), __version__)
+                await self._ask(connection, "register", self.relay_id, self.name, serving, __version__)
                 self._lease.renewed(sent)
                 self._kept.set()
                 self.wake()
-            elif await self._ask(connection, "heartbeat", self.relay_id):
+            elif await self._ask(connection, "heartbeat", serving, self.relay_id):
                 self._lease.renewed(sent)
             else:
                 log.warning("this relay's row is gone; it registers anew")
@@ -145,7 +149,9 @@ class Relay:
                 self.relay_id = uuid4()
                 continue
             await self._ask(connection, "forget_dead", 20 * self._settings.lease)
-            await asyncio.sleep(self._settings.lease * RENEW_EVERY)
+            with contextlib.suppress(TimeoutError):  # at once where a sink begins or ends to be served
+                async with asyncio.timeout(self._settings.lease * RENEW_EVERY):
+                    await self._changed.wait()
 
     async def _leave(self) -> None:
         with contextlib.suppress(*_BROKEN):
@@ -167,7 +173,6 @@ class Relay:
                 await self._ended_or(asyncio.sleep(self._settings.poll_busy))
                 continue
             try:
-                await self._brokers[sink].open()
                 async with self._connected(sink) as reading, self._connected(sink) as settling:
                     await loop.run(
                         self._store(reading, sink), self._store(settling, sink), self._stopping, self._wakes[sink]
@@ -175,18 +180,21 @@ class Relay:
             except LeaseLost:
                 log.warning("sink %s: the lease ran out; what was in flight may be sent again by another relay", sink)
                 loop.lanes.drop_all()
-            except BrokerUnavailable as error:
-                log.warning("sink %s: %s", sink, error)
             except _BROKEN as error:
-                log.warning("sink %s: the database cannot be reached or refused: %s", sink, error)
+                log.warning("sink %s: the database cannot be reached or refused: %r", sink, error)
+            except Exception:
+                # A fault of ours, or of an adapter. To stop for ever in silence would be the worst answer to it.
+                log.exception("sink %s starts over", sink)
             await self._ended_or(asyncio.sleep(_RECONNECT))
 
     async def _ended_or(self, other: Coroutine[Any, Any, None]) -> None:
         """Wait for this, or for the stop if that comes first."""
         tasks = [asyncio.ensure_future(other), asyncio.ensure_future(self._stopping.wait())]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
 
     def _store(self, connection: Connection, sink: str) -> Store:
         return Store(

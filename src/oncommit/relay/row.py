@@ -48,12 +48,21 @@ class FetchedRow(msgspec.Struct):
     headers: Mapping[str, Any] = _NONE
     traceparent: str | None = None
     tracestate: str | None = None
+    problem: str | None = None
+    """Why it cannot be sent, ever. Reading it must not fail: that would hold up everybody else."""
 
     def __post_init__(self) -> None:
         """Take the trace out of the headers. Plain SQL may have written anything there, so nothing is trusted."""
         if self.written_headers == "{}":
             return
-        headers: dict[str, Any] = codec.decode(self.written_headers)
+        try:
+            headers: Any = codec.decode(self.written_headers)
+        except ValueError as error:
+            self.problem = f"its headers cannot be read: {error}"
+            return
+        if not isinstance(headers, dict):
+            self.problem = "its headers are no JSON object"
+            return
         trace, state = headers.pop("traceparent", None), headers.pop("tracestate", None)
         if isinstance(trace, str) and checks.is_traceparent(trace):
             self.traceparent = trace

@@ -21,7 +21,9 @@ class Share(msgspec.Struct, frozen=True):
     """What to do about the lanes of one sink."""
 
     take: int
-    """How many more at most."""
+    """How many more at most of the normal lanes."""
+    take_urgent: int
+    """And of the urgent ones."""
     give_back: tuple[int, ...]
 
 
@@ -33,7 +35,7 @@ def fair_share(owned: Collection[int], relays: int) -> Share:
     """
     normal = _split(sorted(lane for lane in owned if not is_urgent(lane)), LANES, relays)
     urgent = _split(sorted(lane for lane in owned if is_urgent(lane)), URGENT_LANES, relays)
-    return Share(take=normal[0] + urgent[0], give_back=(*normal[1], *urgent[1]))
+    return Share(take=normal[0], take_urgent=urgent[0], give_back=(*normal[1], *urgent[1]))
 
 
 def _split(owned: Sequence[int], lanes: int, relays: int) -> tuple[int, tuple[int, ...]]:

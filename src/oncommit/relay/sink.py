@@ -34,11 +34,13 @@ from oncommit.relay.reader import Batch, Reader
 from oncommit.relay.row import FetchedRow
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.store import Burial, Store
+from oncommit.relay.suspects import in_turn, next_stretch
 from oncommit.retry import RetryPolicy
 from oncommit.topics import TopicRules
 
 log: Final = logging.getLogger("oncommit.relay")
 TEND_EVERY: Final = 1.0
+CHECK_EVERY: Final = 0.5
 
 
 class Settled(msgspec.Struct):
@@ -66,6 +68,8 @@ class SinkRelay:
         *,
         rules: TopicRules,
         policy: Callable[[str], RetryPolicy] | None = None,
+        changed: asyncio.Event | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sink = sink
         self.lanes = Lanes(sink, settings)
@@ -78,70 +82,92 @@ class SinkRelay:
         self._dispatcher = Dispatcher(
             broker, rules, source=settings.source, backoff=settings.circuit, uniform=random.uniform
         )
+        self.serves = False
+        """Whether its broker takes events: running, and its circuit closed."""
+        self._changed = changed or asyncio.Event()
+        self._term = 0
         self._unwritten: list[Settled] = []
         self._reader: Reader
         self._tended = -TEND_EVERY
-        self._passed = time.monotonic()
+        self._clock = clock
+        self._passed = clock()
 
     async def run(self, reading: Store, settling: Store, stopping: asyncio.Event, wake: asyncio.Event) -> None:
         """Until told to stop, or until a connection breaks."""
         self._reader = Reader(reading, rows=self._settings.batch_rows, budget=self._settings.batch_bytes)
-        self.lanes.forget()
+        self._term = self._lease.term
+        self._tended = -TEND_EVERY
+        await self._open()
         await self._write_all(settling)
         await settling.unclaim()  # what the last connection claimed and never published
-        self.lanes.ground_all()
+        self.lanes.forget()
         following: asyncio.Task[Batch | None] | None = None
         writing: asyncio.Task[None] | None = None
         try:
             while not stopping.is_set():
+                self._serve(serves=not self._circuit.is_open)
                 if not await self._may_go(stopping):
+                    await self._let_go(await following if following else None, reading)
+                    following = None
+                    await self._tend(reading)
                     continue
                 batch = await following if following else await self._next(reading)
                 following = None
                 if any(lane.suspects for lane in self.lanes.owned.values()):
-                    await self._let_go(batch, settling)
+                    await self._let_go(batch, reading)
                     if writing:
                         await writing
                     await self._try_suspects(settling)
                     continue
                 rows = self._admit(batch) if batch else []
                 if batch is None or not rows:
-                    await self._let_go(batch, settling)
+                    await self._let_go(batch, reading)
                     if batch is None:
                         await self._idle(stopping, wake)
                     continue
                 following = asyncio.create_task(self._next(reading))
-                settled = self._judge(batch.number, await self._publish(rows))
+                # Noted down before anything else can fail: what was acknowledged must not be sent again.
+                self._unwritten.append(self._judge(batch.number, await self._publish(rows)))
                 if writing:
                     await writing
-                self._unwritten.append(settled)
                 writing = asyncio.create_task(self._write_all(settling))
             # A graceful end: what was read is let go, what was published is written down, the lanes go back.
-            await self._let_go(await following if following else None, settling)
+            await self._let_go(await following if following else None, reading)
             following = None
             if writing:
                 await writing
-            self.lanes.ground_all()
+            self.lanes.forget()
             await self.lanes.give_all_back(settling)
         finally:
+            self._serve(serves=False)
             await _cancelled(following, writing)
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────────
 
     async def _next(self, store: Store) -> Batch | None:
-        now = time.monotonic()
-        if now - self._tended >= TEND_EVERY:
-            await self.lanes.tend(store)
-            self._tended = now
+        await self._tend(store)
+        now = self._clock()
         if now - self._passed >= self._settings.full_pass_every:
             self._passed = now
             for lane in self.lanes.owned.values():
-                lane.order.rewind(1)
+                if not lane.suspects:
+                    lane.forget()
         return await self._reader.read(self.lanes.owned, now)
+
+    async def _tend(self, store: Store) -> None:
+        now = self._clock()
+        if now - self._tended >= TEND_EVERY:
+            await self.lanes.tend(store, can_serve=not self._circuit.is_open)
+            self._tended = now
+
+    def _serve(self, *, serves: bool) -> None:
+        if serves != self.serves:
+            self.serves = serves
+            self._changed.set()
 
     def _admit(self, batch: Batch) -> list[FetchedRow]:
         """Which rows go. Called when the outcomes of the batch before are known (O-outcome)."""
-        now = time.monotonic()
+        now = self._clock()
         by_lane: dict[int, list[FetchedRow]] = {}
         for row in batch.rows:
             by_lane.setdefault(row.lane, []).append(row)
@@ -151,7 +177,7 @@ class SinkRelay:
             if lane is None:
                 continue
             rows.sort(key=lambda row: row.place)  # late commits and due heads among the others
-            fresh = lane.fresh(rows, batch.read)
+            fresh = lane.fresh(rows)
             if lane.order.rewinds != batch.rewinds.get(number, -1):
                 # Something before these rows came free meanwhile: read them again, behind it.
                 if fresh:
@@ -175,7 +201,7 @@ class SinkRelay:
 
     async def _idle(self, stopping: asyncio.Event, wake: asyncio.Event) -> None:
         due = min((lane.order.next_due() for lane in self.lanes.owned.values()), default=float("inf"))
-        pause = min(self._settings.poll_busy, max(due - time.monotonic(), 0.001))
+        pause = min(self._settings.poll_busy, max(due - self._clock(), 0.001))
         waits = [asyncio.create_task(wake.wait()), asyncio.create_task(stopping.wait())]
         await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         for task in waits:
@@ -186,21 +212,34 @@ class SinkRelay:
 
     async def _may_go(self, stopping: asyncio.Event) -> bool:
         """Whether the broker is there; waits a little where not. Raises ``LeaseLost``."""
-        if not self._lease.is_ours:
-            raise LeaseLost
-        wait = self._circuit.wait(time.monotonic())
+        self._check_lease()
+        wait = self._circuit.wait(self._clock())
         if wait > 0:
             await self._pause(stopping, min(wait, 1.0))
             return False
         if self._circuit.is_open:
             try:
+                await self._broker.open()
                 await self._broker.ping()
             except BrokerUnavailable as error:
-                self._circuit.failed(time.monotonic(), str(error))
+                self._circuit.failed(self._clock(), str(error))
                 return False
             self._circuit.worked()
             log.info("sink %s: the broker is back", self.sink)
         return True
+
+    async def _open(self) -> None:
+        """Connect to the broker. One that is not there opens the circuit, and the lanes can be left to others."""
+        try:
+            await self._broker.open()
+        except BrokerUnavailable as error:
+            log.warning("sink %s: %s", self.sink, error)
+            self._circuit.failed(self._clock(), str(error))
+
+    def _check_lease(self) -> None:
+        """Whether we may act, and are still who we were when we began."""
+        if not self._lease.is_ours or self._lease.term != self._term:
+            raise LeaseLost
 
     @staticmethod
     async def _pause(stopping: asyncio.Event, seconds: float) -> None:
@@ -212,15 +251,13 @@ class SinkRelay:
 
     async def _publish(self, rows: list[FetchedRow]) -> list[Published]:
         """Publish while the lease is ours, and not beyond (L-check)."""
-        if not self._lease.is_ours:
-            raise LeaseLost
+        self._check_lease()
         task = asyncio.create_task(self._dispatcher.publish(rows, timeout=self._settings.publish_timeout))
         try:
             while not task.done():
-                left = self._lease.left
-                if left <= 0:
-                    raise LeaseLost
-                await asyncio.wait({task}, timeout=left)
+                self._check_lease()
+                # Not for all that is left: the loop's clock stands still while the machine sleeps, the lease does not.
+                await asyncio.wait({task}, timeout=min(self._lease.left, CHECK_EVERY))
         finally:
             if not task.done():
                 task.cancel()
@@ -229,7 +266,7 @@ class SinkRelay:
 
     def _judge(self, number: int, published: list[Published]) -> Settled:
         """Remember what follows from the outcomes for the order; what is to be written comes back."""
-        now = time.monotonic()
+        now = self._clock()
         verdict = judge(published, self._policy, random.uniform)
         epochs = {row.lane: row.epoch for row, _, _ in published}
         self._remember(verdict, now)
@@ -251,7 +288,7 @@ class SinkRelay:
             for row in rows:
                 if lane := self.lanes.find(row.lane, row.epoch):
                     lane.order.failed(row, now + wait)
-                    lane.lands([row.place], self._reader.reads)
+                    lane.lands(row.place)
         for row in [*verdict.waiting, *verdict.unavailable]:
             self._step_back(row)
 
@@ -260,7 +297,7 @@ class SinkRelay:
         if lane := self.lanes.find(row.lane, row.epoch):
             if not lane.order.holds(row.ordering_key, row.place):
                 lane.order.rewind(row.place)
-            lane.lands([row.place], self._reader.reads)
+            lane.lands(row.place)
 
     # ── Writing down ─────────────────────────────────────────────────────────────────────────────
 
@@ -277,42 +314,39 @@ class SinkRelay:
             await store.bury([burial for _, burial in verdict.burials], keep=keep)
         if verdict.failures:
             await store.fail([failure for _, failure in verdict.failures])
-        age = time.monotonic() - settled.published_at
+        age = self._clock() - settled.published_at
         sent = [(row.lane, row.place, age) for row in verdict.sent]
         count, _ = await store.settle(settled.epochs, sent, batch=settled.number, archive=self._settings.archive)
         self.sent += count
         landed = [*verdict.sent, *(row for row, _ in verdict.failures), *(row for row, _ in verdict.burials)]
         for row in landed:
             if lane := self.lanes.find(row.lane, row.epoch):
-                lane.lands([row.place], self._reader.reads)
+                lane.lands(row.place)
 
     # ── Suspects ─────────────────────────────────────────────────────────────────────────────────
 
     async def _try_suspects(self, store: Store) -> None:
         """Try what was in flight when a lane's owner died, apart from all else of this sink (C-alone).
 
-        The caller has nothing in flight. Half as many at once as before: should they kill us too, our successor finds
-        a claim half as large, and at last one of a single event.
+        The caller has nothing in flight.
         """
         lane = next(lane for lane in self.lanes.owned.values() if lane.suspects)
-        lane.suspects.sort(key=lambda claim: claim.first)
-        while lane.suspects:
-            claim = lane.suspects[0]
+        lane.suspects = in_turn(lane.suspects)
+        for claim in lane.suspects:
             if claim.alone and claim.rows == 1:
                 await self._charge(lane, claim.first, store)
-            lane.order.floor = claim.first - 1
-            while lane.order.floor < claim.last:
-                batch = await self._reader.read_suspects(lane, claim.last, max(claim.rows // 2, 1))
-                rows = lane.order.admit(lane.fresh(batch.rows, batch.read), time.monotonic()).go
-                lane.takes_off(row.place for row in rows)
-                published = await self._publish(rows) if rows else []
-                self._unwritten.append(self._judge(batch.number, published))
-                await self._write_all(store)
-                if self._circuit.is_open:  # not the events' fault; go on when the broker is back
-                    return
-            lane.suspects.pop(0)
+        while (stretch := next_stretch(lane)) is not None:
+            last, most, alone = stretch
+            batch = await self._reader.read_some(lane, last, most, alone=alone)
+            rows = lane.order.admit(lane.fresh(batch.rows), self._clock()).go
+            lane.takes_off(row.place for row in rows)
+            published = await self._publish(rows) if rows else []
+            self._unwritten.append(self._judge(batch.number, published))
+            await self._write_all(store)
+            if self._circuit.is_open:  # not the events' fault; go on when the broker is back
+                return
         await store.drop_claims({lane.lane: lane.epoch})
-        lane.order.forget()
+        lane.forget()
 
     async def _charge(self, lane: Lane, place: int, store: Store) -> None:
         crashes = await store.charge_crash(lane.lane, lane.epoch, place)
@@ -327,7 +361,7 @@ class SinkRelay:
 
 async def _cancelled(*tasks: asyncio.Task[Any] | None) -> None:
     """Cancel what is still running, and wait until it has ended."""
-    running = [task for task in tasks if task is not None and not task.done()]
-    for task in running:
+    begun = [task for task in tasks if task is not None]
+    for task in begun:
         task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    await asyncio.gather(*begun, return_exceptions=True)

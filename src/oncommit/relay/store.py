@@ -31,7 +31,7 @@ class LaneRow(NamedTuple):
 class Survey(msgspec.Struct, frozen=True):
     """The lanes of a sink as they are now."""
 
-    relays: int
+    others: int
     lanes: int
     mine: dict[int, LaneRow]
 
@@ -71,6 +71,8 @@ class Failure(NamedTuple):
     lane: int
     epoch: int
     place: int
+    attempts: int
+    """How many there were before this one: it is counted once, however often it is written."""
     delay: float
     error: str
 
@@ -101,14 +103,14 @@ class Store:
         await self._fetch("make_lanes", self._sink)
 
     async def survey(self, lease: float) -> Survey:
-        """How many relays there are, and which lanes are ours."""
-        (row,) = await self._fetch("survey", self._sink, lease, self._relay)
+        """How many other relays serve this sink, and which lanes are ours."""
+        (row,) = await self._fetch("survey", self._sink, lease, self._relay, self._sink, self._sink, self._relay)
         mine = [LaneRow(*lane) for lane in zip(row["owned"], row["epochs"], row["rescans"], strict=True)]
-        return Survey(row["relays"], row["lanes"], {lane.lane: lane for lane in mine})
+        return Survey(row["others"], row["lanes"], {lane.lane: lane for lane in mine})
 
-    async def take_lanes(self, lease: float, most: int) -> list[LaneRow]:
-        """Take up to so many lanes that nobody living has."""
-        rows = await self._fetch("take_lanes", self._sink, lease, most, self._relay)
+    async def take_lanes(self, lease: float, most: int, *, urgent: bool) -> list[LaneRow]:
+        """Take up to so many lanes that nobody living has, of the urgent ones or of the others."""
+        rows = await self._fetch("take_lanes", self._sink, self._sink, urgent, lease, most, self._relay)
         return [LaneRow(*row) for row in rows]
 
     async def return_lanes(self, lanes: dict[int, int]) -> None:
@@ -150,11 +152,11 @@ class Store:
 
     async def fail(self, failures: Sequence[Failure]) -> set[int]:
         """Write down what is to be tried again; the places that were."""
-        lanes, _, places, delays, errors = zip(*failures, strict=True)
+        lanes, _, places, attempts, delays, errors = zip(*failures, strict=True)
         epochs = {failure.lane: failure.epoch for failure in failures}
         rows = await self._fetch(
-            "fail", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, delays, errors,
-            self._sink,
+            "fail", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, attempts, delays,
+            errors, self._sink,
         )  # fmt: skip
         return {row["id"] for row in rows}
 
@@ -181,8 +183,10 @@ class Store:
         await self._fetch("drop_claims", list(lanes), list(lanes.values()), self._sink, self._relay, self._relay)
 
     async def charge_crash(self, lane: int, epoch: int, place: int) -> int:
-        """Charge the event that was alone in flight; how many crashes it has now."""
-        rows = await self._fetch("charge_crash", [lane], [epoch], [place], self._sink, self._relay)
+        """Charge the event that was alone in flight, once a claim; how many crashes it has now, 0 for not charged."""
+        rows = await self._fetch(
+            "charge_crash", [lane], [epoch], [place], self._sink, self._relay, self._relay, self._sink
+        )
         return int(rows[0]["crashes"]) if rows else 0
 
     async def last_value(self) -> int:

@@ -1,0 +1,238 @@
+"""The reader, the lanes' order and the outcomes against a model, in thousands of interleavings.
+
+What has to hold: no row is lost, none stalls once all is due, first deliveries of a key come in the order in which its
+writers, who serialise, wrote them, and a row is delivered twice only where an answer or a connection was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from oncommit.relay.lane import Lane
+from oncommit.relay.late import LateCommits
+from oncommit.relay.ordering import LaneOrder
+from oncommit.relay.reader import Reader
+from tests.unit.relay.machine import OUTCOMES, Loop
+from tests.unit.relay.model import ModelTable
+
+KEYS = st.sampled_from(["a", "a", "b", "c", "x", None])
+GOOD = st.sampled_from(["sent"] * 6 + list(OUTCOMES[1:]))
+
+
+class RelayMachine(RuleBasedStateMachine):
+    """Writers, the relay's loop by steps, and time."""
+
+    loop: Loop
+    table: ModelTable
+
+    @initialize(cap=st.sampled_from([1, 2, 50]))
+    def start(self, cap: int) -> None:
+        self.table = ModelTable()
+        self.loop = Loop(self.table, cap=cap)
+        self.checked = 0
+        self.excused: set[int] = set()
+
+    @rule(keys=st.lists(KEYS, min_size=1, max_size=4))
+    def write_and_commit(self, keys: list[str | None]) -> None:
+        writer = self.table.begin()
+        for key in keys:
+            if not self.table.locked(key) or any(row.key == key for row in writer.rows):
+                self.table.write(writer, key)
+        self.table.end(writer, commit=True)
+
+    @rule(key=KEYS)
+    def write(self, key: str | None) -> None:
+        if not self.table.locked(key):
+            self.table.write(self.table.begin(), key)
+
+    @rule(data=st.data(), commit=st.sampled_from([True, True, True, False]))
+    def end(self, data: st.DataObject, commit: bool) -> None:
+        if self.table.writers:
+            self.table.end(data.draw(st.sampled_from(self.table.writers)), commit=commit)
+
+    @rule(data=st.data())
+    def prepare(self, data: st.DataObject) -> None:
+        if self.table.writers:
+            self.table.prepare(data.draw(st.sampled_from(self.table.writers)))
+
+    @rule(times=st.integers(1, 6))
+    def read(self, times: int) -> None:
+        for _ in range(times):
+            self.loop.read_step()
+
+    @rule()
+    def admit(self) -> None:
+        self.loop.admit()
+
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        def choose() -> str:
+            return data.draw(GOOD)
+
+        if self.loop.publishing:
+            before = len(self.loop.deliveries)
+            published = [row.place for row in self.loop.publishing[1]]
+            self.loop.answer(choose)
+            settled = self.loop.settled_batches()[-1].verdict.sent
+            sent = {row.place for row in settled}
+            self.excused |= {place for place in published if place not in sent}
+            assert len(self.loop.deliveries) >= before
+
+    @rule(times=st.integers(1, 3))
+    def settle(self, times: int) -> None:
+        for _ in range(times):
+            self.loop.write_step()
+
+    @rule(whole=st.integers(1, 3))
+    def round(self, whole: int) -> None:
+        """The loop as it goes when nothing is wrong, so that runs get somewhere."""
+        for _ in range(whole):
+            for _ in range(6):
+                self.loop.read_step()
+            self.loop.admit()
+            self.loop.read_step()
+            self.loop.answer(lambda: "sent")
+            for _ in range(2):
+                self.loop.write_step()
+
+    @rule(seconds=st.floats(0.1, 5.0))
+    def time_passes(self, seconds: float) -> None:
+        self.table.now += seconds
+
+    @rule()
+    def reconnect(self) -> None:
+        if self.loop.publishing:
+            self.excused |= {row.place for row in self.loop.publishing[1]}
+        self.loop.reconnect()
+
+    @rule()
+    def forget(self) -> None:
+        self.loop.forget()
+
+    @invariant()
+    def first_deliveries_come_in_order(self) -> None:
+        if self.checked == len(self.loop.deliveries):
+            return
+        self.checked = len(self.loop.deliveries)
+        by_key: dict[str, list[int]] = {}
+        for row in self.table.committed:
+            if row.key is not None and row.place not in self.loop.dead:
+                by_key.setdefault(row.key, []).append(row.place)
+        first = list(dict.fromkeys(self.loop.deliveries))
+        for key, places in by_key.items():
+            theirs = [place for place in first if place in set(places)]
+            assert theirs == sorted(places)[: len(theirs)], f"key {key}: {theirs} of {sorted(places)}"
+
+    @invariant()
+    def only_lost_answers_repeat(self) -> None:
+        again = [place for place in set(self.loop.deliveries) if self.loop.deliveries.count(place) > 1]
+        assert set(again) <= self.excused, f"delivered twice without a reason: {again}"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        try:
+            for writer in list(self.table.writers):
+                self.table.end(writer, commit=True)
+            self.loop.drain()
+            self.first_deliveries_come_in_order()
+            delivered = set(self.loop.deliveries)
+            lost = [row.place for row in self.table.committed if row.place not in delivered | self.loop.dead]
+            assert not lost, f"lost: {lost}"
+        finally:
+            self.loop.close()
+
+
+def search(examples: int, steps: int = 50, *, shrink: bool = True) -> None:
+    phases = (Phase.explicit, Phase.generate, *((Phase.shrink,) if shrink else ()))
+    run_state_machine_as_test(
+        RelayMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=phases,
+            derandomize=True,
+            database=None,
+            print_blob=False,
+        ),
+    )
+
+
+def test_nothing_is_lost_reordered_or_stalled() -> None:
+    search(250)
+
+
+# ── What the machine is worth: without any of these rules it finds a violation ────────────────────
+
+
+def _no_block(self: Any, name: str, head: int, due: float) -> None:
+    """O-block gone: no key ever waits."""
+
+
+def _no_sweep(self: Any, last_value: int, holders: Any) -> list[tuple[int, int]]:
+    """The sweep gone: what is noted is taken for sure."""
+    self._noted = last_value
+    return []
+
+
+def _rewinds_only_below(self: LaneOrder, place: int) -> None:
+    if place <= self.floor:
+        self.floor = place - 1
+        self.rewinds += 1
+
+
+def _forget_all(self: Lane) -> None:
+    self.order.forget()
+
+
+def _always_fresh(self: Lane, place: int) -> bool:
+    return True
+
+
+def _blind_to_prepared(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def look(self: LateCommits, last_value: int, holders: Any) -> Any:
+        return plain(self, last_value, [name for name in holders if not name.startswith("-1/")])
+
+    return look
+
+
+def _beyond_the_ceiling(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def windows(self: Reader, lanes: Any) -> Any:
+        return [window._replace(ceiling=2**62) for window in plain(self, lanes)]
+
+    return windows
+
+
+def _advances_always(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def advance(self: Reader, lanes: Any, windows: Any, found: Any, _rewinds: Any) -> None:
+        plain(self, lanes, windows, found, {number: lane.order.rewinds for number, lane in lanes.items()})
+
+    return advance
+
+
+MUTATIONS: dict[str, tuple[type, str, Any]] = {
+    "O-block": (LaneOrder, "_block", _no_block),
+    "sweep": (LateCommits, "look", _no_sweep),
+    "O-rewind": (LaneOrder, "rewind", _rewinds_only_below),
+    "O-rewind beside a read": (Reader, "_advance", _advances_always(Reader._advance)),
+    "forget in flight": (Lane, "forget", _forget_all),
+    "S-flight": (Lane, "is_fresh", _always_fresh),
+    "S-prepared": (LateCommits, "look", _blind_to_prepared(LateCommits.look)),
+    "S-ceiling": (Reader, "_windows", _beyond_the_ceiling(Reader._windows)),
+}
+
+
+@pytest.mark.parametrize("rule", MUTATIONS)
+def test_without_this_rule_the_machine_goes_red(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, name, mutant = MUTATIONS[rule]
+    monkeypatch.setattr(target, name, mutant)
+    with pytest.raises(AssertionError):
+        search(1500, shrink=False)
