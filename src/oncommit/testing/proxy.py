@@ -208,7 +208,6 @@ class Proxy:
 
     def _do(self, act: Callable[[], R]) -> R:
         """Act in the proxy's loop and wait for it, so that no byte moves between command and effect."""
-
         loop = self._running()
 
         async def acting() -> R:
@@ -248,6 +247,7 @@ class Proxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # the turn in which aborted transports let go of their sockets
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
