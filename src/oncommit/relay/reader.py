@@ -71,12 +71,13 @@ class Reader:
         # Rows that are asked for lie at the floors or below, rows that are read on above them, and both are settled
         # here before anything is awaited: outcomes may move the floors meanwhile, and no row may come twice.
         windows = self._windows(lanes)
+        floors = {window.lane: window.floor for window in windows}
         batch.wanted = [
             (lane.lane, head)
             for lane in lanes.values()
             if not lane.leaving
             for head in lane.order.due_heads(now)
-            if head <= lane.order.floor and head not in lane.in_flight
+            if head <= floors.get(lane.lane, head) and head not in lane.in_flight
         ]
         if stretches:
             found_late = await self._sweep(lanes, stretches)

@@ -42,9 +42,10 @@ def lane_of(key: str | None) -> int:
 
 def fetched(row: ModelRow, now: float) -> FetchedRow:
     return FetchedRow(
-        "main", row.lane, 1, row.place, UUID(int=row.place), "t", None, None, None, "application/json", None, None,
-        None, 1, 5, row.attempts, 0, None, datetime(2026, 1, 1, tzinfo=UTC), row.key, max(row.due - now, 0.0), "{}", b"{}",
-        True, 10,
+        "main", row.lane, 1, row.place, UUID(int=row.place), "t",
+        None, None, None, "application/json", None, None, None,
+        1, 5, row.attempts, 0, None,
+        datetime(2026, 1, 1, tzinfo=UTC), row.key, max(row.due - now, 0.0), "{}", b"{}", True, 10,
     )  # fmt: skip
 
 

@@ -236,3 +236,21 @@ def test_without_this_rule_the_machine_goes_red(rule: str, monkeypatch: pytest.M
     monkeypatch.setattr(target, name, mutant)
     with pytest.raises(AssertionError):
         search(1500, shrink=False)
+
+
+# ── What longer searches have found ───────────────────────────────────────────────────────────────
+
+
+def test_a_full_lane_that_is_read_from_zero_still_asks_for_its_head() -> None:
+    table = ModelTable()
+    loop = Loop(table, cap=1)
+    writer = table.begin()
+    table.write(writer, "a")
+    table.end(writer, commit=True)
+    for _ in range(4):
+        loop.read_step()
+    loop.admit()
+    loop.forget()
+    loop.answer(lambda: "failed")
+    loop.drain()
+    assert loop.deliveries == [1]
