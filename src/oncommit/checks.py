@@ -42,21 +42,26 @@ RESERVED_PREFIXES: Final = ("ce-", "ce_", "cloudevents:", "cloudevents_", "oncom
 # A field name of RFC 9110, which every broker of ours takes.
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _CONTENT_TYPE: Final = re.compile(r"[\w.+-]+/[\w.+-]+(\s*;\s*[\w.+-]+=(\"[^\"\x00-\x1f]*\"|[\w.+-]+))*", re.ASCII)
+_IDENTITY: Final = (str, int, UUID)
 _UNSENDABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def check_event(event: Event[Any]) -> None:
     """Raise ``InvalidEvent`` for the first field that is wrong."""
-    if not isinstance(event.type, str):
-        raise InvalidEvent("type", f"must be text, not {type(event.type).__name__}")
-    _text(event, "type", event.type, MAX_TYPE)
+    kind = event.type
+    if not isinstance(kind, str):
+        raise InvalidEvent("type", f"must be text, not {type(kind).__name__}")
+    if not (kind.isascii() and kind.isprintable() and 0 < len(kind) <= MAX_TYPE):
+        _text(event, "type", kind, MAX_TYPE)
     if event.aggregate is not None:
         _aggregate(event, event.aggregate)
     if not isinstance(event.id, UUID):
         _refuse(event, "id", f"must be a UUID, not {type(event.id).__name__}")
-    _integer(event, "priority", event.priority, 0, MAX_PRIORITY)
-    _integer(event, "schema_version", event.schema_version, 1, MAX_COUNT)
+    if type(event.priority) is not int or not 0 <= event.priority <= MAX_PRIORITY:
+        _integer(event, "priority", event.priority, 0, MAX_PRIORITY)
+    if type(event.schema_version) is not int or not 1 <= event.schema_version <= MAX_COUNT:
+        _integer(event, "schema_version", event.schema_version, 1, MAX_COUNT)
     if event.sink != DEFAULT_SINK:
         try:
             check_sink(event.sink)
@@ -103,7 +108,7 @@ def _aggregate(event: Event[Any], aggregate: object) -> None:
         _refuse(event, "aggregate", 'must be a pair of type and id, such as ("order", 42)')
     kind, identity = aggregate
     _text(event, "aggregate type", kind, MAX_TYPE)
-    if isinstance(identity, bool) or not isinstance(identity, str | int | UUID):
+    if isinstance(identity, bool) or not isinstance(identity, _IDENTITY):
         _refuse(event, "aggregate id", f"must be text, a whole number or a UUID, not {type(identity).__name__}")
     if isinstance(identity, str):
         _text(event, "aggregate id", identity, MAX_AGGREGATE_ID)

@@ -67,7 +67,7 @@ def encode(payload: Any) -> bytes:
     if b"null" in encoded and _may_hold_nan(payload) and (path := _find(payload, _is_nan)):
         problem = "NaN and infinity have no JSON form"
         raise Unserialisable(problem, path)
-    if b"\\u0000" in encoded and _ESCAPED_NUL.search(encoded):
+    if b"\\" in encoded and b"\\u0000" in encoded and _ESCAPED_NUL.search(encoded):
         problem = "has a NUL character, which PostgreSQL text cannot hold"
         raise Unserialisable(problem, _find(payload, _has_nul) or "payload")
     return encoded

@@ -25,6 +25,9 @@ class MadeId(UUID):
 
     __slots__ = ("offered",)
     offered: bool
+    """Set once it has been; unset costs nothing."""
+
+    is_safe = SafeUUID.unknown  # type: ignore[misc]  # of the class, as it is the same for all
 
     def __repr__(self) -> str:
         return f"UUID('{self}')"
@@ -46,14 +49,12 @@ def make_id() -> MadeId:
     made = UUID.__new__(MadeId)
     # UUID.__init__ would check what is right by construction, at twice the price of the whole id.
     _set(made, "int", milliseconds << 80 | _VERSION_7 | fraction << 64 | _VARIANT | random)
-    _set(made, "is_safe", SafeUUID.unknown)
-    _set(made, "offered", False)  # noqa: FBT003 - an attribute, not a flag
     return made
 
 
 def may_be_known(event_id: UUID) -> bool:
     """Whether a database may have seen this id: brought by the caller, or offered before."""
-    return not isinstance(event_id, MadeId) or event_id.offered
+    return not isinstance(event_id, MadeId) or getattr(event_id, "offered", False)
 
 
 def mark_offered(event_id: UUID) -> None:

@@ -24,6 +24,7 @@ else:
     P = TypeVar("P")
 
 DEFAULT_PRIORITY: Final = 5
+_BYTES: Final = (bytes, bytearray, memoryview)
 DEFAULT_MAX_PAYLOAD: Final = 8 * 1024 * 1024
 
 
@@ -122,7 +123,7 @@ class Event(_Head, Generic[P], frozen=True, kw_only=True):
     def body(self) -> Body:
         """The payload as bytes with its content type. Raises ``PayloadError``."""
         payload, content_type = self.payload, self.content_type
-        if isinstance(payload, bytes | bytearray | memoryview):
+        if isinstance(payload, _BYTES):
             return Body(bytes(payload), content_type or codec.OCTETS, is_json=False)
         if payload is None:
             return Body(None, content_type or codec.JSON, is_json=True)
@@ -135,7 +136,7 @@ class Event(_Head, Generic[P], frozen=True, kw_only=True):
             raise PayloadError(error.path, error.problem, event=checks.describe(self)) from error
 
 
-class Body(msgspec.Struct, frozen=True):
+class Body(msgspec.Struct, frozen=True, gc=False):
     """What goes over the wire, and what it is."""
 
     data: bytes | None

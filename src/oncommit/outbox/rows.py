@@ -19,6 +19,12 @@ COLUMNS: Final = (
     "correlation_id", "causation_id", "saga_id", "schema_version", "max_attempts", "headers", "payload", "data",
 )  # fmt: skip
 
+# Where rows of one call may differ and still share the rest: the first parameters of add_alike.sql. `data` is not among
+# them, so they are JSON.
+OWN: Final = tuple(COLUMNS.index(name) for name in ("event_id", "aggregate_id", "payload"))
+SHARED: Final = tuple(index for index, name in enumerate(COLUMNS) if index not in OWN and name != "data")
+DATA: Final = COLUMNS.index("data")
+
 RowValues = tuple[Any, ...]
 
 
@@ -42,8 +48,8 @@ def prepare(things: Iterable[object], limits: Limits) -> Prepared:
     events = tuple([as_event(thing) for thing in things])
     origin = telemetry.origin()
     rows = [_row(event, limits, origin) for event in events]
-    event_ids = [event.id for event in events]
-    if len(set(event_ids)) != len(event_ids):
+    # By their integers: a UUID is hashed and compared in Python.
+    if len({event.id.int for event in events}) != len(events):
         raise _duplicate(events)
     return Prepared(
         events=events,

@@ -15,7 +15,7 @@ from oncommit.db.calls import Call, Work
 from oncommit.db.failures import migrate_hint
 from oncommit.db.sql import query
 from oncommit.errors import SchemaMissing, SchemaOutdated
-from oncommit.outbox.rows import COLUMNS, Prepared
+from oncommit.outbox.rows import COLUMNS, DATA, OWN, SHARED, Prepared
 
 # What PostgreSQL sets aside for each connection by default (max_locks_per_transaction). A call with 10,000 locks could
 # use up the table of locks that all transactions of the server share.
@@ -59,7 +59,11 @@ def insert_fresh(prepared: Prepared, schema: str) -> Call:
     """The one statement for events that are due at once and cannot have been seen before; nothing to ask back."""
     if len(prepared.rows) == 1:
         return Call(query("outbox/add_one", schema), prepared.rows[0], returns=False)
-    return Call(query("outbox/add_many", schema), columns(prepared), returns=False)
+    rows = columns(prepared)
+    if all(alike(rows[index]) for index in SHARED) and rows[DATA][0] is None and alike(rows[DATA]):
+        parameters = [rows[index] for index in OWN] + [rows[index][0] for index in SHARED]
+        return Call(query("outbox/add_alike", schema), parameters, returns=False)
+    return Call(query("outbox/add_many", schema), rows, returns=False)
 
 
 def insert(prepared: Prepared, schema: str) -> Call:
@@ -72,6 +76,11 @@ def insert(prepared: Prepared, schema: str) -> Call:
 def columns(prepared: Prepared) -> list[list[Any]]:
     """The rows as one list for each column."""
     return [list(column) for column in zip(*prepared.rows, strict=True)]
+
+
+def alike(column: list[Any]) -> bool:
+    """Whether all its values are the same."""
+    return column.count(column[0]) == len(column)
 
 
 def offer(prepared: Prepared) -> frozenset[UUID]:

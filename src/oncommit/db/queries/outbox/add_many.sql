@@ -1,7 +1,6 @@
 -- Many events that no database has seen before, in one statement; otherwise as add_one.sql.
 --
--- ORDER BY the ordinality: ids are drawn in the order of the call, also where the planner would rather not. A column
--- in which all rows are alike would be cheaper as a scalar, but one shape means one prepared statement and one plan.
+-- ORDER BY the ordinality: ids are drawn in the order of the call, also where the planner would rather not.
 INSERT INTO oncommit.outbox (
     event_id, sink, priority, event_type, aggregate_type, aggregate_id, key, topic, content_type,
     correlation_id, causation_id, saga_id, schema_version, max_attempts, headers, payload, data, lane)
