@@ -17,6 +17,7 @@ from oncommit._version import __version__
 
 # Name: module, and the line that `oncommit --help` shows for it.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "bench": ("oncommit.cli.bench", "Measure what it costs, on this machine."),
     "demo": ("oncommit.cli.demo", "Show what it does, on a PostgreSQL of its own."),
     "events": ("oncommit.cli.events", "Look at events: live, archived and dead."),
     "migrate": ("oncommit.cli.migrate", "Bring the tables in a database up to this version."),

@@ -6,6 +6,7 @@ they share the machine's cores with PostgreSQL. A round counts what was committe
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -41,12 +42,11 @@ class Round(msgspec.Struct, frozen=True):
 
 
 async def run_tasks(
-    writers: Sequence[AsyncTransaction], orders: Iterator[Order], adds: Adds | None, seconds: float
+    writers: Sequence[AsyncTransaction], orders: Sequence[Iterator[Order]], adds: Adds | None, seconds: float
 ) -> Round:
     """A round of asyncio tasks, one a writer. With `adds`, each transaction also adds its order's event."""
-    import asyncio
 
-    async def work(transaction: AsyncTransaction) -> int:
+    async def work(transaction: AsyncTransaction, orders: Iterator[Order]) -> int:
         done = 0
         while time.perf_counter() < end:
             await transaction(next(orders), adds)
@@ -56,31 +56,30 @@ async def run_tasks(
     begin = time.perf_counter()
     end = begin + seconds
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(work(writer)) for writer in writers]
+        tasks = [group.create_task(work(*pair)) for pair in zip(writers, orders, strict=True)]
     return Round(sum(task.result() for task in tasks), time.perf_counter() - begin)
 
 
 def run_threads(
-    pool: ThreadPoolExecutor, writers: Sequence[Transaction], orders: Iterator[Order], adds: Adds | None, seconds: float
+    pool: ThreadPoolExecutor,
+    writers: Sequence[Transaction],
+    orders: Sequence[Iterator[Order]],
+    adds: Adds | None,
+    seconds: float,
 ) -> Round:
     """A round of threads, one a writer; they begin together."""
     ready = threading.Barrier(len(writers) + 1)
-    drawing = threading.Lock()
-    times: list[float] = [0.0]
 
-    def work(transaction: Transaction) -> int:
+    def work(transaction: Transaction, orders: Iterator[Order]) -> int:
         ready.wait()
-        end = times[0]
+        end = time.perf_counter() + seconds
         done = 0
         while time.perf_counter() < end:
-            with drawing:
-                order = next(orders)
-            transaction(order, adds)
+            transaction(next(orders), adds)
             done += 1
         return done
 
-    futures = [pool.submit(work, writer) for writer in writers]
-    begin = time.perf_counter()
-    times[0] = begin + seconds
+    futures = [pool.submit(work, *pair) for pair in zip(writers, orders, strict=True)]
     ready.wait()
+    begin = time.perf_counter()
     return Round(sum(future.result() for future in futures), time.perf_counter() - begin)

@@ -21,8 +21,8 @@ BATCH: Final = 10_000
 PAYLOAD_BYTES: Final = 300
 SEED: Final = 20_260
 
-# All names without a schema: each connection has the benchmark's schema, and no other, on its search path. The room left
-# in the pages lets updates stay beside their row (HOT), as in any table that is updated this often.
+# All names without a schema: each connection has the benchmark's schema, and no other, on its search path. The room
+# left in the pages lets updates stay beside their row (HOT), as in any table that is updated this often.
 BUSINESS_TABLES: Final = """
 CREATE TABLE bench_account (
     id integer PRIMARY KEY,
@@ -42,7 +42,9 @@ FILL_ACCOUNTS: Final = "INSERT INTO bench_account SELECT n, 0, now() FROM genera
 INSERT_ORDER: Final = "INSERT INTO bench_order (account, cents, note) VALUES ($1, $2, $3)"
 UPDATE_ACCOUNT: Final = "UPDATE bench_account SET balance = balance + $2, changed_at = now() WHERE id = $1"
 
-_NOTE: Final = "leave it with the neighbours on the ground floor, please, the bell is broken; thank you and until soon"
+_NOTE: Final = (
+    "leave it with the neighbours on the ground floor, please, the bell is broken; thank you and until then, cheers"
+)
 
 
 class Order(msgspec.Struct, frozen=True):
