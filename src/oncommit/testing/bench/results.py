@@ -26,7 +26,8 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One comparison. Which fields are there depends on what was compared."""
 
     driver: str
-    schema: str = "oncommit"
+    schema: str
+    """`oncommit`, or `usual` for the table that most projects have."""
     writers: int | None = None
     batch: int | None = None
     without_per_s: float | None = None
