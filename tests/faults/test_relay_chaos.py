@@ -1,4 +1,4 @@
-"""Four relays, killed and paused past their lease at random, while writers go on: no loss, no phantom, all in order.
+"""Four relays, killed, paused past their lease and cut off at random: no loss, no phantom, all in order.
 
 `make chaos SEED=7 SECONDS=60` runs the long form; the plan of what is done to whom follows from the seed, what the
 machine makes of it does not. A failure prints the seed and where the logs of the relays are.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -32,7 +33,6 @@ from tests.faults.world import (
     BATCH_ROWS,
     HOT_KEYS,
     KEYS,
-    LEASE,
     RELAYS,
     SHOP,
     Chaos,
@@ -97,11 +97,7 @@ async def stream(durable_nats: AnyServer) -> AsyncIterator[JetStreamContext]:
 def relays(
     database: Database, durable_nats: AnyServer, stream: JetStreamContext, tmp_path: Path
 ) -> Iterator[list[RelayProcess]]:
-    arguments = [
-        *("--database", database.dsn, "--broker", durable_nats.url),
-        *("--lease", str(LEASE), "--statement-timeout", str(0.75 * LEASE), "--batch-rows", str(BATCH_ROWS)),
-    ]
-    processes = [RelayProcess(number, arguments, tmp_path) for number in range(RELAYS)]
+    processes = [RelayProcess(number, database.dsn, durable_nats.url, tmp_path) for number in range(RELAYS)]
     for process in processes:
         process.start()
     yield processes
@@ -124,6 +120,19 @@ async def until_drained(connection: asyncpg.Connection) -> list[str]:
     while (waiting := drained(await read_stats(connection))) and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
     return waiting
+
+
+async def all_stopped(relays: list[RelayProcess]) -> list[str]:
+    """End them as a service manager would; what was wrong with that."""
+    faults = [f"{relay.name} ended by itself; see its log" for relay in relays if not relay.runs]
+    for relay in relays:
+        relay.signal(signal.SIGTERM)
+    codes = await asyncio.gather(*(relay.ended() for relay in relays))
+    return faults + [
+        f"{relay.name} ended with {code}; see its log"
+        for relay, code in zip(relays, codes, strict=True)
+        if code and relay.has_begun
+    ]
 
 
 async def ids(connection: asyncpg.Connection, table: str) -> list[str]:
@@ -152,9 +161,9 @@ async def test_relays_killed_and_paused(
 
     connection = await asyncpg.connect(database.dsn)
     faults = chaos.faults + await until_drained(connection)
-    faults += [f"{relay.name} ended by itself; see its log" for relay in relays if not relay.runs]
-    for relay in relays:
-        relay.close()
+    faults += await all_stopped(relays)
+    if owned := await connection.fetchval("SELECT count(*) FROM oncommit.outbox_lane WHERE owner IS NOT NULL"):
+        faults.append(f"{owned} lanes were not handed back")
     ledger = read_ledger(folder)
     arrived = await delivered(stream)
     sent, dead = await ids(connection, "outbox_archive"), await ids(connection, "dead_letter")

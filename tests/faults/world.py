@@ -1,6 +1,7 @@
-"""A small world for chaos: a shop that writes, relays that are killed and paused, and a record of both.
+"""A small world for chaos: a shop that writes, relays that are killed, paused and cut off, and a record of both.
 
-Failure story. Relays are processes and die when asked to, or with us (PR_SET_PDEATHSIG), paused or not. Writers are
+Failure story. Relays are processes and die when asked to, or with us (PR_SET_PDEATHSIG), paused or not. Each reaches
+its database and its broker through proxies of its own, which lose its connections, and with them answers. Writers are
 tasks in the test's process, which nobody kills. The time between two acts of chaos is the subject of the test, so here,
 and only here, something sleeps.
 """
@@ -20,6 +21,7 @@ import asyncpg
 
 from oncommit import Event, Outbox
 from oncommit.testing.ledger import Entry, LedgerWriter
+from oncommit.testing.proxy import Proxy
 
 LEASE: Final = 2.0
 BATCH_ROWS: Final = 200
@@ -51,32 +53,47 @@ class Act(NamedTuple):
     """Seconds until it is started again, or goes on."""
 
 
+BEYOND_LEASE: Final = (1.1 * LEASE, 1.8 * LEASE)
+
+# What may happen to a relay: how often, and for how long at least and at most.
+ACTS: Final[dict[str, tuple[int, tuple[float, float]]]] = {
+    "kill": (5, (0.0, 1.0)),
+    "stop": (1, (0.0, 0.5)),
+    "pause": (3, BEYOND_LEASE),
+    "nap": (1, (0.3 * LEASE, LEASE)),
+    "cut broker": (2, (0.0, 0.0)),
+    "mute broker": (1, (0.2, 1.5 * LEASE)),
+    "cut database": (1, (0.0, 0.0)),
+    "mute database": (2, BEYOND_LEASE),
+}
+
+
 def plan(seed: int, seconds: float) -> list[Act]:
     """What happens to which relay and when: the same for the same seed."""
     chance = random.Random(seed)
     acts: list[Act] = []
     spent = 0.0
-    while True:
-        after = chance.uniform(0.2, 1.0)
-        spent += after
-        if spent > seconds:
-            return acts
-        what = chance.choices(["kill", "pause", "nap", "stop"], [5, 3, 1, 1])[0]
-        last = {
-            "kill": chance.uniform(0.0, 1.0),
-            "pause": chance.uniform(1.1 * LEASE, 1.8 * LEASE),
-            "nap": chance.uniform(0.3 * LEASE, 1.0 * LEASE),
-            "stop": chance.uniform(0.0, 0.5),
-        }[what]
-        acts.append(Act(after, chance.randrange(RELAYS), what, last))
+    while (spent := spent + (after := chance.uniform(0.2, 1.0))) <= seconds:
+        what = chance.choices(list(ACTS), [often for often, _ in ACTS.values()])[0]
+        acts.append(Act(after, chance.randrange(RELAYS), what, chance.uniform(*ACTS[what][1])))
+    return acts
 
 
 class RelayProcess:
-    """One ``oncommit relay``."""
+    """One ``oncommit relay``, behind proxies of its own."""
 
-    def __init__(self, number: int, arguments: list[str], folder: Path) -> None:
+    def __init__(self, number: int, dsn: str, broker: str, folder: Path) -> None:
         self.name = f"relay-{number}"
-        self._command = [sys.executable, "-c", _MAIN, "relay", "--name", self.name, *arguments]
+        self.proxies = {"database": Proxy.to(dsn), "broker": Proxy.to(broker)}
+        for proxy in self.proxies.values():
+            proxy.start()
+        self._command = [
+            *(sys.executable, "-c", _MAIN, "relay", "--name", self.name),
+            *("--database", self.proxies["database"].through(dsn)),
+            *("--broker", self.proxies["broker"].through(broker)),
+            *("--lease", str(LEASE), "--statement-timeout", str(0.75 * LEASE)),
+            *("--publish-timeout", str(2 * LEASE), "--batch-rows", str(BATCH_ROWS)),
+        ]
         self.log = folder / f"{self.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._quiet = 0
@@ -109,6 +126,8 @@ class RelayProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+        for proxy in self.proxies.values():
+            proxy.close()
 
     def note(self, words: str) -> None:
         """What was done to it, between the lines of its log."""
@@ -144,22 +163,32 @@ class Chaos:
         await asyncio.gather(*self._healing)
 
     async def _act(self, relay: RelayProcess, act: Act) -> None:
-        graceful = relay.has_begun
         relay.note(f"{act.what} {act.last:.2f} s")
         self.interruptions += act.what != "stop"
-        if act.what in ("pause", "nap"):
+        deed, _, what = act.what.partition(" ")
+        if deed in ("pause", "nap"):
             relay.signal(signal.SIGSTOP)
             await asyncio.sleep(act.last)
             relay.signal(signal.SIGCONT)
-        else:
-            relay.signal(signal.SIGKILL if act.what == "kill" else signal.SIGTERM)
-            code = await relay.ended()
-            if act.what == "stop" and code and graceful:
-                self.faults.append(f"{relay.name} was asked to stop and ended with {code}; see its log")
+        elif deed in ("kill", "stop"):
+            await self._end(relay, gracefully=deed == "stop")
             await asyncio.sleep(act.last)
             relay.start()
+        elif deed == "cut":
+            relay.proxies[what].cut()
+        else:
+            relay.proxies[what].hold()
+            await asyncio.sleep(act.last)
+            relay.proxies[what].heal()
         relay.note("goes on")
         relay.busy = False
+
+    async def _end(self, relay: RelayProcess, *, gracefully: bool) -> None:
+        listens = relay.has_begun
+        relay.signal(signal.SIGTERM if gracefully else signal.SIGKILL)
+        code = await relay.ended()
+        if gracefully and listens and code:
+            self.faults.append(f"{relay.name} was asked to stop and ended with {code}; see its log")
 
 
 class Shop:
