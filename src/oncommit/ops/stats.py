@@ -57,6 +57,7 @@ class RelayStats(msgspec.Struct, kw_only=True):
     name: str
     version: str
     sinks: list[str]
+    """Those whose brokers take events from it now; others are left to other relays meanwhile."""
     started_at: datetime
     heartbeat_age_seconds: float
     """Seconds since it last renewed its lease; beyond the lease, its lanes are anybody's."""
