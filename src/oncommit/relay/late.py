@@ -60,9 +60,8 @@ class LateCommits:
         noted before it (S-ceiling), and the next fetch reads it. Nothing is done before ``was_read`` says so.
         """
         here = frozenset(holders)
-        # A holder that prepares its transaction goes, and comes back under the name of the prepared one. Whoever has
-        # left may be any prepared one that is new since; or since the look before: one that prepares while the locks
-        # are listed can appear under both names at once.
+        # A prepared transaction keeps its holder's name until the server restarts, and then has one of its own. Whoever
+        # has left may be any prepared one that is new since; or since the look before, should both names show at once.
         arrived = frozenset(name for name in here - self._seen if name.startswith(PREPARED))
         prepared = arrived | (self._arrived & here)
         self._arrived = arrived

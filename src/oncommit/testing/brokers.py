@@ -105,6 +105,8 @@ class FailingBroker(RecordingBroker):
         self.down = False
         self.refused: list[str] = []
         """The ids of the messages that were not taken, once for each time."""
+        self.asked = asyncio.Event()
+        """Set whenever it was asked while down."""
 
     async def open(self) -> None:
         """Raises while it is down."""
@@ -113,12 +115,15 @@ class FailingBroker(RecordingBroker):
     async def ping(self) -> None:
         """Raises while it is down."""
         if self.down:
+            self.asked.set()
             raise BrokerUnavailable("the broker is down: the test says so")
 
     def _judge(self, message: Message) -> Outcome:
         outcome: Outcome = BrokerUnavailable("the broker is down: the test says so") if self.down else None
         if outcome is None and self.judge is not None:
             outcome = self.judge(message)
+        if self.down:
+            self.asked.set()
         if outcome is not None:
             self.refused.append(message.message_id)
         return outcome

@@ -183,16 +183,6 @@ def _no_sweep(self: Any, last_value: int, holders: Any) -> list[tuple[int, int]]
     return []
 
 
-def _rewinds_only_below(self: LaneOrder, place: int) -> None:
-    if place <= self.floor:
-        self.floor = place - 1
-        self.rewinds += 1
-
-
-def _forget_all(self: Lane) -> None:
-    self.order.forget()
-
-
 def _always_fresh(self: Lane, place: int) -> bool:
     return True
 
@@ -211,19 +201,9 @@ def _beyond_the_ceiling(plain: Callable[..., Any]) -> Callable[..., Any]:
     return windows
 
 
-def _advances_always(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def advance(self: Reader, lanes: Any, windows: Any, found: Any, _rewinds: Any) -> None:
-        plain(self, lanes, windows, found, {number: lane.order.rewinds for number, lane in lanes.items()})
-
-    return advance
-
-
 MUTATIONS: dict[str, tuple[type, str, Any]] = {
     "O-block": (LaneOrder, "_block", _no_block),
     "sweep": (LateCommits, "look", _no_sweep),
-    "O-rewind": (LaneOrder, "rewind", _rewinds_only_below),
-    "O-rewind beside a read": (Reader, "_advance", _advances_always(Reader._advance)),
-    "forget in flight": (Lane, "forget", _forget_all),
     "S-flight": (Lane, "is_fresh", _always_fresh),
     "S-prepared": (LateCommits, "look", _blind_to_prepared(LateCommits.look)),
     "S-ceiling": (Reader, "_windows", _beyond_the_ceiling(Reader._windows)),
@@ -254,3 +234,124 @@ def test_a_full_lane_that_is_read_from_zero_still_asks_for_its_head() -> None:
     loop.answer(lambda: "failed")
     loop.drain()
     assert loop.deliveries == [1]
+
+
+def with_rows(count: int) -> Loop:
+    """Committed rows of one key."""
+    loop = Loop(ModelTable(), cap=50)
+    write_rows(loop, count)
+    return loop
+
+
+def write_rows(loop: Loop, count: int, key: str = "a") -> None:
+    for _ in range(count):
+        writer = loop.table.begin()
+        loop.table.write(writer, key)
+        loop.table.end(writer, commit=True)
+
+
+def rows_that_came_back_beside_a_read() -> Loop:
+    """The floor is low, a read from there is under way, and a row in flight comes back that this read has dropped."""
+    loop = with_rows(2)
+    for _ in range(4):
+        loop.read_step()
+    loop.admit()
+    loop.forget()
+    write_rows(loop, 1, "b")  # so that the batch is not empty
+    for lane in loop.sink.lanes.owned.values():
+        lane.most = 10
+    for _ in range(3):
+        loop.read_step()
+    assert loop.reading is not None
+    loop.answer(lambda: "unavailable")
+    for _ in range(4):
+        loop.read_step()
+    loop.admit()
+    return loop
+
+
+def test_what_comes_back_beside_a_read_is_read_again() -> None:
+    loop = rows_that_came_back_beside_a_read()
+    loop.drain()
+    assert sorted(loop.deliveries) == [1, 2, 3]
+
+
+def test_mutation_a_rewind_that_counts_only_above_the_floor_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rewind(self: LaneOrder, place: int) -> None:
+        if place <= self.floor:
+            self.floor = place - 1
+            self.rewinds += 1
+
+    monkeypatch.setattr(LaneOrder, "rewind", rewind)
+    loop = rows_that_came_back_beside_a_read()
+    with pytest.raises(AssertionError, match="left behind"):
+        loop.drain()
+
+
+def head_that_went_beside_a_read() -> Loop:
+    """A failed head goes at last, while a read above the row that waited for it is under way."""
+    loop = with_rows(2)
+    for _ in range(4):
+        loop.read_step()
+    loop.admit()
+    loop.answer(lambda: "failed")
+    for _ in range(4):
+        loop.write_step()
+    loop.table.now += 10.0
+    for _ in range(4):
+        loop.read_step()
+    loop.admit()
+    write_rows(loop, 1)
+    for _ in range(3):
+        loop.read_step()
+    assert loop.reading is not None
+    loop.answer(lambda: "sent")
+    loop.drain()
+    return loop
+
+
+def test_what_waited_goes_before_what_a_read_has_found_meanwhile() -> None:
+    assert head_that_went_beside_a_read().deliveries == [1, 2, 3]
+
+
+def _advances_always(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def advance(self: Reader, lanes: Any, windows: Any, found: Any, _rewinds: Any) -> None:
+        plain(self, lanes, windows, found, {number: lane.order.rewinds for number, lane in lanes.items()})
+
+    return advance
+
+
+def test_mutation_a_floor_that_moves_all_the_same_passes_it_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reader, "_advance", _advances_always(Reader._advance))
+    with pytest.raises(AssertionError, match="left behind"):
+        head_that_went_beside_a_read()
+
+
+def forgotten_before_it_was_written() -> Loop:
+    """The head has failed, that is not written yet, and the lane is read from zero."""
+    loop = with_rows(2)
+    for _ in range(4):
+        loop.read_step()
+    loop.admit()
+    loop.answer(lambda: "failed")
+    loop.forget()
+    for _ in range(4):
+        loop.read_step()
+    loop.admit()
+    loop.answer(lambda: "sent")
+    loop.drain()
+    return loop
+
+
+def test_a_lane_that_is_forgotten_still_knows_what_is_not_written_yet() -> None:
+    assert forgotten_before_it_was_written().deliveries == [1, 2]
+
+
+def _forget_all(self: Lane) -> None:
+    self.order.forget()
+
+
+def test_mutation_without_that_the_head_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lane, "forget", _forget_all)
+    with pytest.raises(AssertionError, match="left behind"):
+        forgotten_before_it_was_written()
