@@ -36,6 +36,7 @@ log: Final = logging.getLogger("oncommit.brokers.nats")
 
 CONNECT_TIMEOUT: Final = 5.0
 WINDOW: Final = 4000
+_UNANSWERED: Final = PublishFailed("NATS gave no answer")
 _TOO_LARGE: Final = 10054  # JetStream's code for a message above the stream's limit
 
 
@@ -46,6 +47,7 @@ class NatsBroker:
         self._url = url
         self._client: Client | None = None
         self._jetstream: JetStreamContext | None = None
+        self._lost = asyncio.Event()
         self.capabilities = Capabilities(
             name="nats",
             binding=NATS,
@@ -66,6 +68,7 @@ class NatsBroker:
                     connect_timeout=CONNECT_TIMEOUT,
                     reconnect_time_wait=0.25,
                     error_cb=_report,
+                    disconnected_cb=self._disconnected,
                 )
         except (NatsError, OSError, TimeoutError) as error:
             raise BrokerUnavailable(f"NATS cannot be reached: {str(error) or 'no answer'}") from error
@@ -93,6 +96,23 @@ class NatsBroker:
     async def publish(self, batch: Sequence[Message], *, timeout: float) -> Sequence[Outcome]:
         """Publish; the first of each key at once, the others each behind the one before it."""
         outcomes: list[Outcome] = [NotAttempted("an earlier event of its key was not acknowledged")] * len(batch)
+        self._lost.clear()
+        work = asyncio.create_task(self._publish(batch, outcomes))
+        lost = asyncio.create_task(self._lost.wait())
+        try:
+            await asyncio.wait({work, lost}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (work, lost):
+                task.cancel()
+            await asyncio.gather(work, lost, return_exceptions=True)
+        if not work.cancelled() and (error := work.exception()) is not None:
+            raise error
+        if any(outcome is _UNANSWERED for outcome in outcomes):
+            reason = await self._silent()
+            outcomes = [reason if outcome is _UNANSWERED else outcome for outcome in outcomes]
+        return outcomes
+
+    async def _publish(self, batch: Sequence[Message], outcomes: list[Outcome]) -> None:
         chains: dict[str, list[int]] = {}
         for index, message in enumerate(batch):
             name = f"\0{index}" if message.key is None else message.key
@@ -100,27 +120,37 @@ class NatsBroker:
         started: list[tuple[list[int], asyncio.Future[Any]]] = []
         tasks: list[asyncio.Task[None]] = []
         try:
-            async with asyncio.timeout(timeout):
-                for chain in chains.values():
-                    if (future := await self._start(batch, chain[0], outcomes)) is None:
-                        continue
-                    if len(chain) == 1:
-                        started.append((chain, future))
-                    else:
-                        tasks.append(asyncio.create_task(self._follow(batch, chain, future, outcomes)))
-                for chain, future in started:
-                    await _answer(future, chain[0], batch, outcomes)
-                if tasks:
-                    await asyncio.wait(tasks)
-        except TimeoutError:
-            pass
+            for chain in chains.values():
+                if (future := await self._start(batch, chain[0], outcomes)) is None:
+                    continue
+                if len(chain) == 1:
+                    started.append((chain, future))
+                else:
+                    tasks.append(asyncio.create_task(self._follow(batch, chain, future, outcomes)))
+            for chain, future in started:
+                await _answer(future, chain[0], batch, outcomes)
+            if tasks:
+                await asyncio.wait(tasks)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             for _, future in started:
                 future.cancel()
-        return outcomes
+
+    async def _silent(self) -> BrokerError:
+        """Why there is no answer: it is gone, which is no event's fault, or it answers others and not this one."""
+        if self._lost.is_set():
+            return BrokerUnavailable("NATS cannot be reached: the connection was lost before the answer")
+        try:
+            await self.ping()
+        except BrokerUnavailable as error:
+            return error
+        return PublishFailed("NATS gave no answer in time")
+
+    async def _disconnected(self) -> None:
+        """Answers to what is in flight will not come any more, also when it connects again."""
+        self._lost.set()
 
     async def _follow(
         self, batch: Sequence[Message], chain: list[int], future: asyncio.Future[Any], outcomes: list[Outcome]
@@ -137,23 +167,22 @@ class NatsBroker:
         """Send one message; what to wait for, or nothing where it could not be sent."""
         message = batch[index]
         # In flight from here on: without an answer it has failed, although it may have arrived.
-        outcomes[index] = self._no_answer()
+        outcomes[index] = _UNANSWERED
         try:
             return await self._context().publish_async(
                 message.topic, message.body, headers={**message.headers, "Nats-Msg-Id": message.message_id}
             )
+        except BrokerUnavailable as error:
+            outcomes[index] = error
         except (NatsError, OSError) as error:
             outcomes[index] = outcome_of(error, message)
-            return None
-
-    def _no_answer(self) -> BrokerError:
-        if self._client is None or not self._client.is_connected:
-            return BrokerUnavailable("NATS cannot be reached: the connection is lost")
-        return PublishFailed("NATS gave no answer in time")
+        return None
 
     def _context(self) -> JetStreamContext:
-        if self._jetstream is None:
+        if self._jetstream is None or self._client is None:
             raise BrokerUnavailable("NATS: not open")
+        if not self._client.is_connected:  # the client would keep it, and nobody would know for how long
+            raise BrokerUnavailable("NATS cannot be reached: the client is connecting again")
         return self._jetstream
 
 
