@@ -160,7 +160,9 @@ async def test_relays_killed_and_paused(
         shop.close()
 
     connection = await asyncpg.connect(database.dsn)
+    healed = time.monotonic()
     faults = chaos.faults + await until_drained(connection)
+    took = time.monotonic() - healed
     faults += await all_stopped(relays)
     if owned := await connection.fetchval("SELECT count(*) FROM oncommit.outbox_lane WHERE owner IS NOT NULL"):
         faults.append(f"{owned} lanes were not handed back")
@@ -174,7 +176,8 @@ async def test_relays_killed_and_paused(
     with capsys.disabled():
         print(  # noqa: T201 - how to have it again, and what it was worth
             f"\nmake chaos SEED={seed} SECONDS={SECONDS:g}: {committed} committed of {len(ledger)},"
-            f" {len(arrived)} delivered, {twice.total} of them again, {chaos.interruptions} interruptions"
+            f" {len(arrived)} delivered, {twice.total} of them again, {chaos.interruptions} interruptions,"
+            f" drained in {took:.1f} s"
         )
     faults += no_loss(ledger, delivered=set(arrived), sent=sent, dead=set(dead))
     faults += no_phantom(ledger, arrived)

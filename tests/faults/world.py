@@ -28,6 +28,8 @@ BATCH_ROWS: Final = 200
 RELAYS: Final = 4
 HOT_KEYS: Final = 5
 KEYS: Final = 300
+FAR: Final = 0.005
+"""Seconds to the broker, and as many back, so that something is in flight whenever something happens."""
 
 SHOP: Final = """
 CREATE TABLE thing (key text PRIMARY KEY, sequence bigint NOT NULL DEFAULT 0);
@@ -87,6 +89,7 @@ class RelayProcess:
         self.proxies = {"database": Proxy.to(dsn), "broker": Proxy.to(broker)}
         for proxy in self.proxies.values():
             proxy.start()
+        self.proxies["broker"].delay(FAR)
         self._command = [
             *(sys.executable, "-c", _MAIN, "relay", "--name", self.name),
             *("--database", self.proxies["database"].through(dsn)),
@@ -180,6 +183,7 @@ class Chaos:
             relay.proxies[what].hold()
             await asyncio.sleep(act.last)
             relay.proxies[what].heal()
+            relay.proxies["broker"].delay(FAR)
         relay.note("goes on")
         relay.busy = False
 
