@@ -33,6 +33,7 @@ from oncommit.relay.outcomes import Verdict, judge
 from oncommit.relay.reader import Batch, Reader
 from oncommit.relay.row import FetchedRow
 from oncommit.relay.settings import RelaySettings
+from oncommit.relay.settling import settle
 from oncommit.relay.store import Burial, Store
 from oncommit.relay.suspects import in_turn, next_stretch
 from oncommit.retry import RetryPolicy
@@ -316,8 +317,7 @@ class SinkRelay:
             await store.fail([failure for _, failure in verdict.failures])
         age = self._clock() - settled.published_at
         sent = [(row.lane, row.place, age) for row in verdict.sent]
-        count, _ = await store.settle(settled.epochs, sent, batch=settled.number, archive=self._settings.archive)
-        self.sent += count
+        self.sent += await settle(store, settled.epochs, sent, batch=settled.number, archive=self._settings.archive)
         landed = [*verdict.sent, *(row for row, _ in verdict.failures), *(row for row, _ in verdict.burials)]
         for row in landed:
             if lane := self.lanes.find(row.lane, row.epoch):

@@ -150,6 +150,10 @@ class Store:
         )  # fmt: skip
         return row["settled"], set(row["held"])
 
+    async def make_partition(self) -> None:
+        """Make today's partition of the archive."""
+        await self._fetch("make_partition")
+
     async def fail(self, failures: Sequence[Failure]) -> set[int]:
         """Write down what is to be tried again; the places that were."""
         lanes, _, places, attempts, delays, errors = zip(*failures, strict=True)

@@ -15,7 +15,10 @@ import pytest
 from oncommit.brokers.base import Message, Outcome
 from oncommit.brokers.nats import NatsBroker
 from oncommit.errors import PublishFailed, PublishRejected, TopicUnavailable
+from oncommit.relay import sink as sink_module
+from oncommit.relay.lane import Lane
 from oncommit.relay.relay import Relay
+from oncommit.relay.suspects import next_stretch
 from oncommit.testing.brokers import FailingBroker, RecordingBroker
 from oncommit.testing.servers import AnyServer, Database, Databases
 from tests.integration.relay.tools import QUICK, add, drained, emptied, until
@@ -184,10 +187,10 @@ async def _not_at_all() -> None:
     """Nothing."""
 
 
-async def test_a_suspect_waits_for_the_failed_head_of_its_key(
+async def suspect_behind_a_failed_head(
     database: Database, connection: asyncpg.Connection
-) -> None:
-    """C-below: the claim of a dead relay covers a row whose key waits for one below it."""
+) -> tuple[list[str], list[str]]:
+    """The claim of a dead relay covers a row whose key waits for one below it: what was sent, and what was written."""
     head, follower = await add(connection, "a", 2)
     lane, last = await connection.fetchrow("SELECT lane, max(id) FROM oncommit.outbox GROUP BY lane")
     await connection.execute(
@@ -201,7 +204,50 @@ async def test_a_suspect_waits_for_the_failed_head_of_its_key(
     broker = RecordingBroker()
     async with relay(database, broker):
         await drained(connection)
-    assert broker.ids == [head, follower]
+    return broker.ids, [head, follower]
+
+
+async def test_a_suspect_waits_for_the_failed_head_of_its_key(
+    database: Database, connection: asyncpg.Connection
+) -> None:
+    sent, written = await suspect_behind_a_failed_head(database, connection)
+    assert sent == written
+
+
+async def test_mutation_suspects_that_are_tried_at_once_overtake(
+    database: Database, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(lane: Lane) -> tuple[int, int, bool] | None:
+        if lane.suspects:
+            lane.order.floor = max(lane.order.floor, lane.suspects[0].first - 1)
+        return next_stretch(lane)
+
+    monkeypatch.setattr(sink_module, "next_stretch", at_once)
+    sent, written = await suspect_behind_a_failed_head(database, connection)
+    assert sent == written[::-1]
+
+
+async def test_the_full_pass_finds_what_no_rule_foresaw(database: Database, connection: asyncpg.Connection) -> None:
+    """A hand-placed id below the floor, and a parked head that somebody deleted without a word."""
+    broker = RecordingBroker()
+    async with relay(database, broker, full_pass_every=0.3):
+        await add(connection, "a")
+        await drained(connection)
+        async with connection.transaction():
+            parked = await add(connection, "b")
+            await connection.execute("UPDATE oncommit.outbox SET state = 'dead_letter', available_at = 'infinity'")
+            behind = await add(connection, "b")
+        others = await add(connection, "a", 3)
+        await broker.wait_for(4)
+        await connection.execute(
+            "INSERT INTO oncommit.outbox (id, event_type, key) OVERRIDING SYSTEM VALUE VALUES (1, 't', 'c')"
+        )
+        await until(connection, "SELECT count(*) FROM oncommit.outbox", 2)
+        await connection.execute("DELETE FROM oncommit.outbox WHERE event_id = $1::uuid", parked[0])
+        await drained(connection)
+    assert broker.ids[1:4] == others
+    assert broker.ids[5:] == behind
+    assert parked[0] not in broker.ids
 
 
 async def test_a_broker_that_is_away_charges_no_suspect(database: Database, connection: asyncpg.Connection) -> None:
@@ -337,6 +383,50 @@ async def test_hands_in_the_tables(database: Database, connection: asyncpg.Conne
         await connection.execute("UPDATE oncommit.outbox_lane SET rescan = rescan + 1")
         await drained(connection)
     assert len(broker.ids) == 4
+
+
+async def drop_today(connection: asyncpg.Connection) -> str:
+    name = await connection.fetchval("SELECT to_char(oncommit.now() AT TIME ZONE 'UTC', '\"outbox_archive_\"YYYYMMDD')")
+    await connection.execute(f"ALTER TABLE oncommit.outbox_archive DETACH PARTITION oncommit.{name}")
+    return str(name)
+
+
+async def test_a_partition_that_is_missing_is_made(database: Database, connection: asyncpg.Connection) -> None:
+    await connection.execute(f"DROP TABLE oncommit.{await drop_today(connection)}")
+    await add(connection, "a", 3)
+    async with relay(database, RecordingBroker()):
+        await drained(connection)
+    assert await connection.fetchval("SELECT count(*) FROM oncommit.outbox_archive") == 3
+
+
+async def test_without_a_partition_that_can_be_made_delivery_goes_on(
+    database: Database, connection: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = await drop_today(connection)  # detached only: its name is taken
+    await add(connection, "a", 3)
+    broker = RecordingBroker()
+    async with relay(database, broker):
+        await drained(connection)
+    assert len(broker.ids) == 3
+    assert "without a copy in the archive" in caplog.text
+    await connection.execute(f"DROP TABLE oncommit.{name}")
+    await connection.execute("SELECT oncommit.make_archive_partition((oncommit.now() AT TIME ZONE 'UTC')::date)")
+
+
+async def test_a_sink_that_hangs_holds_up_no_other(database: Database, connection: asyncpg.Connection) -> None:
+    hanging, living = RecordingBroker(), RecordingBroker()
+    hanging.hold()
+    await add(connection, "a", 2)
+    await add(connection, "a", 2, sink="other")
+    both = Relay(database.dsn, {"main": hanging, "other": living}, settings=QUICK)
+    async with both:
+        await hanging.publishing.wait()
+        await living.wait_for(2)
+        await until(connection, "SELECT count(*) FROM oncommit.outbox WHERE sink = 'other'")
+        # Past its lease, which is renewed meanwhile, it still has its lanes.
+        assert hanging.messages == []
+        hanging.release()
+        await drained(connection)
 
 
 async def test_postgresql_restarts_in_mid_stream(oncommit_servers: Any, oncommit_make_template: Any) -> None:
