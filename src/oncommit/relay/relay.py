@@ -22,9 +22,9 @@ import asyncpg
 
 from oncommit._version import __version__
 from oncommit.brokers.base import Broker
-from oncommit.db.dsn import open_connection
+from oncommit.db.dsn import CONNECT_TIMEOUT, open_connection
 from oncommit.db.sql import query
-from oncommit.errors import DatabaseUnreachable
+from oncommit.errors import ConfigError, DatabaseUnreachable
 from oncommit.identifiers import DEFAULT_SCHEMA, check_schema, check_sink
 from oncommit.relay.lease import RENEW_EVERY, Lease
 from oncommit.relay.settings import RelaySettings
@@ -106,15 +106,20 @@ class Relay:
         """Until ``stop``."""
         keeper = asyncio.create_task(self._keep(), name="oncommit keeper")
         sinks = [asyncio.create_task(self._serve(sink), name=f"oncommit sink {sink}") for sink in self.sinks]
+        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await self._stopping.wait()
+            # The keeper ends only by what no waiting can heal, such as a URL that is none; the error is the caller's.
+            await asyncio.wait({keeper, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if keeper.done():
+                keeper.result()
             _, late = await asyncio.wait(sinks, timeout=self._settings.stop_timeout)
             for task in late:
                 log.warning("%s did not end within %s s and is cut off", task.get_name(), self._settings.stop_timeout)
         finally:
+            stopping.cancel()
             for task in [*sinks, keeper]:
                 task.cancel()
-            await asyncio.gather(*sinks, keeper, return_exceptions=True)
+            await asyncio.gather(*sinks, keeper, stopping, return_exceptions=True)
             await self._leave()
             for broker in self._brokers.values():
                 await broker.close()
@@ -154,7 +159,7 @@ class Relay:
                     await self._changed.wait()
 
     async def _leave(self) -> None:
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*_BROKEN, ConfigError):
             async with self._connected("keeper") as connection:
                 await self._ask(connection, "leave", self.relay_id)
 
@@ -207,5 +212,10 @@ class Relay:
 
     @contextlib.asynccontextmanager
     async def _connected(self, what: str) -> AsyncIterator[Connection]:
-        async with open_connection(self._database, application=f"oncommit relay {what}") as connection:
-            yield connection
+        limit = min(CONNECT_TIMEOUT, self._settings.lease)
+        async with open_connection(self._database, timeout=limit, application=f"oncommit relay {what}") as connection:
+            try:
+                yield connection
+            except BaseException:
+                connection.terminate()  # to take leave of a server that is silent could cost the lease
+                raise

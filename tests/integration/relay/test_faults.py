@@ -14,7 +14,8 @@ import pytest
 
 from oncommit.brokers.base import Message, Outcome
 from oncommit.brokers.nats import NatsBroker
-from oncommit.errors import PublishFailed, PublishRejected, TopicUnavailable
+from oncommit.db.sql import query
+from oncommit.errors import ConfigError, PublishFailed, PublishRejected, TopicUnavailable
 from oncommit.relay import sink as sink_module
 from oncommit.relay.lane import Lane
 from oncommit.relay.relay import Relay
@@ -426,6 +427,22 @@ async def test_a_sink_that_hangs_holds_up_no_other(database: Database, connectio
         # Past its lease, which is renewed meanwhile, it still has its lanes.
         assert hanging.messages == []
         hanging.release()
+        await drained(connection)
+
+
+async def test_a_url_that_is_none_ends_the_relay_with_its_error() -> None:
+    with pytest.raises(ConfigError):
+        await asyncio.wait_for(Relay("nonsense://", {"main": RecordingBroker()}).run(), 10)
+
+
+async def test_a_relay_whose_registration_got_no_answer_registers_again(
+    database: Database, connection: asyncpg.Connection
+) -> None:
+    one = relay(database, RecordingBroker())
+    for _ in range(2):
+        await connection.fetch(query("relay/register"), one.relay_id, "r", [], "x")
+    async with one:
+        await add(connection, "a")
         await drained(connection)
 
 
