@@ -86,6 +86,7 @@ class Proxy:
         self._accepting = True
         self._lines: dict[Way, _Line] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._requests = 0
@@ -247,9 +248,15 @@ class Proxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # the turn in which aborted transports let go of their sockets
+        # One that was closed with bytes still to send would wait for a client that may never read them.
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+        for _ in range(3):  # the turns in which aborted transports let go of their sockets
+            await asyncio.sleep(0)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -257,12 +264,14 @@ class Proxy:
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         if not self._accepting:
             _reset(to_client)
+            self._writers.discard(to_client)
             return
         try:
             from_server, to_server = await asyncio.open_connection(*self._target)
         except OSError:
             _reset(to_client)
             return
+        self._writers.add(to_server)
         link = _Link(to_client, to_server)
         self._links.add(link)
         pumps = [
@@ -278,6 +287,8 @@ class Proxy:
             await asyncio.gather(*pumps, return_exceptions=True)
             for writer in (to_client, to_server):
                 writer.close()
+                if writer.transport.is_closing() and not writer.transport.get_write_buffer_size():
+                    self._writers.discard(writer)
 
     async def _pump(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
         """Forward until one end has had enough. An end that closes in order is told on in order by `_serve`."""

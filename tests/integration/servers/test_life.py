@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from oncommit.testing.plugin import POOL
 from oncommit.testing.servers import (
     NotReady,
     Server,
@@ -53,6 +54,9 @@ def started(name: str) -> Server:
 def one(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server for the tests of its life, which must find it up and leave it up."""
     one = started(request.param)
+    request.getfixturevalue("oncommit_servers")
+    # Those of the run are reported by the plugin; so are these, which live for their tests alone.
+    request.config.stash[POOL].used.setdefault(one.name, f"{one.version} at {one.address} (for its own tests)")
     yield one
     one.close()
 
