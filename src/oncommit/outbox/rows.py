@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,13 +12,23 @@ import msgspec
 
 from oncommit import checks, codec, telemetry
 from oncommit.errors import DuplicateEvent, InvalidEvent, PayloadError, UnknownSink
-from oncommit.message import Event, as_event
+from oncommit.identifiers import DEFAULT_SINK
+from oncommit.message import DEFAULT_PRIORITY, Event, as_event
 
 # In the order of the parameters of outbox/add_*.sql; add_timed.sql has not_before behind them.
 COLUMNS: Final = (
     "event_id", "sink", "priority", "event_type", "aggregate_type", "aggregate_id", "key", "topic", "content_type",
     "correlation_id", "causation_id", "saga_id", "schema_version", "max_attempts", "headers", "payload", "data",
 )  # fmt: skip
+
+# What add_plain.sql leaves to the table's defaults, with those; the other columns are its parameters.
+DEFAULTS: Final = {
+    "sink": DEFAULT_SINK, "priority": DEFAULT_PRIORITY, "content_type": codec.JSON, "saga_id": None,
+    "schema_version": 1, "max_attempts": None, "data": None,
+}  # fmt: skip
+PLAIN: Final = itemgetter(*[index for index, name in enumerate(COLUMNS) if name not in DEFAULTS])
+UNUSUAL: Final = itemgetter(*[index for index, name in enumerate(COLUMNS) if name in DEFAULTS])
+USUAL: Final = tuple(DEFAULTS[name] for name in COLUMNS if name in DEFAULTS)
 
 # Where rows of one call may differ and still share the rest: the first parameters of add_alike.sql. `data` is not among
 # them, so they are JSON.

@@ -15,7 +15,7 @@ from oncommit.db.calls import Call, Work
 from oncommit.db.failures import migrate_hint
 from oncommit.db.sql import query
 from oncommit.errors import SchemaMissing, SchemaOutdated
-from oncommit.outbox.rows import COLUMNS, DATA, OWN, SHARED, Prepared
+from oncommit.outbox.rows import COLUMNS, DATA, OWN, PLAIN, SHARED, UNUSUAL, USUAL, Prepared
 
 # What PostgreSQL sets aside for each connection by default (max_locks_per_transaction). A call with 10,000 locks could
 # use up the table of locks that all transactions of the server share.
@@ -58,7 +58,10 @@ def add(prepared: Prepared, schema: str, *, strict_order: bool) -> Work[tuple[UU
 def insert_fresh(prepared: Prepared, schema: str) -> Call:
     """The one statement for events that are due at once and cannot have been seen before; nothing to ask back."""
     if len(prepared.rows) == 1:
-        return Call(query("outbox/add_one", schema), prepared.rows[0], returns=False)
+        row = prepared.rows[0]
+        if UNUSUAL(row) == USUAL:
+            return Call(query("outbox/add_plain", schema), PLAIN(row), returns=False)
+        return Call(query("outbox/add_one", schema), row, returns=False)
     rows = columns(prepared)
     if all(alike(rows[index]) for index in SHARED) and rows[DATA][0] is None and alike(rows[DATA]):
         parameters = [rows[index] for index in OWN] + [rows[index][0] for index in SHARED]

@@ -1,9 +1,10 @@
-"""Whoever writes the row, its lane is the same."""
+"""Whichever statement writes the row, it and its lane are the same."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from uuid import UUID
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -29,6 +30,11 @@ LANES = """
         o.event_type, o.lane,
         oncommit.lane_of(o.priority, o.key, o.aggregate_type, o.aggregate_id, o.event_id) AS computed
     FROM oncommit.outbox AS o ORDER BY o.id
+"""
+WRITTEN = """
+    SELECT (to_jsonb(o) - '{id,created_at,event_id}'::text[]
+            - CASE WHEN o.key IS NULL AND o.aggregate_id IS NULL THEN 'lane' ELSE '' END)::text AS written
+    FROM oncommit.outbox AS o WHERE o.event_type = 'a'
 """
 BY_HAND = """
     INSERT INTO oncommit.outbox (event_type, event_id, aggregate_type, aggregate_id, key, priority)
@@ -73,6 +79,38 @@ async def test_every_way_of_writing_gives_the_same_lane(any_database: Database, 
         lane = {row["event_type"]: row["lane"] for row in rows}
         assert lane["with a key"] == lane["of an aggregate, with a key"]
         assert lane["of an aggregate"] == lane["as usual"]
+    finally:
+        await connection.close()
+
+
+async def test_every_statement_writes_the_same_row(any_database: Database) -> None:
+    """One event as any other, one with all fields, some that are alike, some that are not, one that is known."""
+    plain = {"aggregate": ("account", 7), "payload": {"a": 1}, "headers": {"x": "y"}, "correlation_id": "c"}
+    full = plain | {
+        "causation_id": "d",
+        "topic": "t",
+        "key": "k",
+        "priority": 6,
+        "schema_version": 3,
+        "max_attempts": 2,
+    }
+    connection = await asyncpg.connect(any_database.dsn)
+    try:
+        for fields in (plain, full, {}):
+            calls = [
+                [Event("a", **fields)],
+                [Event("a", **fields), Event("a", **fields)],
+                [Event("a", **fields), Event("other", payload=b"bytes")],
+                [Event("a", **fields, id=uuid4())],
+                [Event("a", **fields, not_before=datetime(2026, 1, 1, tzinfo=UTC))],
+            ]
+            async with connection.transaction():
+                for events in calls:
+                    await Outbox().add(connection, *events)
+            rows = await connection.fetch(WRITTEN)
+            assert len(rows) == 6
+            assert len({row["written"] for row in rows}) == 1
+            await connection.execute("TRUNCATE oncommit.outbox")
     finally:
         await connection.close()
 
