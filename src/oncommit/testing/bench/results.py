@@ -33,8 +33,11 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     without_per_s: float | None = None
     with_per_s: float | None = None
     raw_events_per_s: float | None = None
+    raw_built_events_per_s: float | None = None
+    """By hand with making the columns; `raw_events_per_s` finds them ready."""
     events_per_s: float | None = None
     ratio: float
+    ratio_built: float | None = None
     spread: tuple[float, float]
     pairs: int
     gate: float | None = None
@@ -75,8 +78,10 @@ def of_batch(place: Place, batches: Batches, load: float, *, ours: bool = True) 
         schema="oncommit" if ours else "usual",
         batch=batches.size,
         raw_events_per_s=_rate(found.base),
+        raw_built_events_per_s=_rate(batches.raw_built_per_s),
         events_per_s=_rate(found.other),
         ratio=round(found.ratio, 3),
+        ratio_built=round(Comparison(batches.raw_built_per_s, batches.added_per_s).ratio, 3),
         spread=_spread(found),
         pairs=len(found.base),
         gate=BATCH_GATE if ours else None,
