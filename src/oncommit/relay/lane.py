@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from oncommit.brokers.row import FetchedRow
 from oncommit.relay.ordering import LaneOrder
-from oncommit.relay.row import FetchedRow
 from oncommit.relay.store import LeftClaim
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from oncommit.brokers.base import Outcome
+from oncommit.brokers.row import FetchedRow
 from oncommit.errors import BrokerUnavailable, NotAttempted, PublishRejected, TopicUnavailable
-from oncommit.relay.row import FetchedRow
 from oncommit.relay.store import Burial, Failure
 from oncommit.retry import RetryPolicy
 

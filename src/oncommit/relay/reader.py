@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 
+from oncommit.brokers.row import FetchedRow
 from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
-from oncommit.relay.row import FetchedRow
 from oncommit.relay.store import Store, Stretch, Window
 
 SWEEP_LIMIT: Final = 1000

@@ -23,15 +23,15 @@ from typing import Any, Final
 import msgspec
 
 from oncommit.brokers.base import Broker
+from oncommit.brokers.circuit import Circuit
+from oncommit.brokers.dispatcher import Dispatcher, Published
+from oncommit.brokers.row import FetchedRow
 from oncommit.errors import BrokerUnavailable
-from oncommit.relay.circuit import Circuit
-from oncommit.relay.dispatcher import Dispatcher, Published
 from oncommit.relay.lane import Lane
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.lease import Lease
 from oncommit.relay.outcomes import Verdict, judge
 from oncommit.relay.reader import Batch, Reader
-from oncommit.relay.row import FetchedRow
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.settling import settle
 from oncommit.relay.store import Burial, Store

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import msgspec
 
+from oncommit.brokers.row import FetchedRow
 from oncommit.db.sql import query
-from oncommit.relay.row import FetchedRow
 
 if TYPE_CHECKING:
     from oncommit.db.dsn import Connection

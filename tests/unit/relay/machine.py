@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from oncommit.brokers.base import Outcome
+from oncommit.brokers.row import FetchedRow
 from oncommit.errors import (
     BrokerUnavailable,
     NotAttempted,
@@ -17,7 +18,6 @@ from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
 from oncommit.relay.lease import Lease
 from oncommit.relay.reader import Batch, Reader
-from oncommit.relay.row import FetchedRow
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.sink import Settled, SinkRelay
 from oncommit.relay.store import Store

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from oncommit.relay.row import FetchedRow
+from oncommit.brokers.row import FetchedRow
 from oncommit.relay.store import Failure, Stretch, Window
 
 

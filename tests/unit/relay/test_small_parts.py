@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncommit.brokers.circuit import Circuit
+from oncommit.brokers.row import FetchedRow
 from oncommit.errors import (
     BrokerUnavailable,
     ConfigError,
@@ -17,12 +19,10 @@ from oncommit.errors import (
     PublishRejected,
     TopicUnavailable,
 )
-from oncommit.relay.circuit import Circuit
 from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
 from oncommit.relay.lease import Lease
 from oncommit.relay.outcomes import MAX_ERROR, error_text, judge
-from oncommit.relay.row import FetchedRow
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.share import ALL_LANES, LANES, fair_share
 from oncommit.relay.store import LeftClaim

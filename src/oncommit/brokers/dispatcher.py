@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from oncommit.brokers.base import Broker, Message, Outcome
+from oncommit.brokers.circuit import Circuit
+from oncommit.brokers.row import FetchedRow
 from oncommit.cloudevents import to_binary
 from oncommit.errors import BrokerError, NotAttempted, OncommitError, PublishFailed, PublishRejected, TopicUnavailable
-from oncommit.relay.circuit import Circuit
-from oncommit.relay.row import FetchedRow
 from oncommit.retry import Backoff
 from oncommit.topics import TopicRules
 
-log: Final = logging.getLogger("oncommit.relay")
+log: Final = logging.getLogger("oncommit.brokers")
 
 Published = tuple[FetchedRow, str, Outcome]
 

@@ -1,4 +1,4 @@
-"""A fetched row: what the relay orders by, and what it sends."""
+"""A row of the outbox as it was read: what it is ordered by, and what is sent."""
 
 from __future__ import annotations
 
