@@ -20,7 +20,7 @@ import django
 import django.conf
 import psycopg
 import sqlalchemy
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -417,8 +417,11 @@ class DjangoWriter(Writer):
         self.savepoints.pop().__exit__(None, None, None)
 
     def rollback_to(self) -> None:
-        transaction.set_rollback(True, using=self.alias)
-        self.release()
+        self._undo()
+        if self.handle.needs_rollback:
+            # Django keeps the error of a failed ROLLBACK TO SAVEPOINT to itself and later rolls all back in silence.
+            msg = "the savepoint could not be rolled back"
+            raise OperationalError(msg)
 
     def commit(self) -> None:
         while self.savepoints:
@@ -426,7 +429,11 @@ class DjangoWriter(Writer):
 
     def rollback(self) -> None:
         while self.savepoints:
-            self.rollback_to()
+            self._undo()
+
+    def _undo(self) -> None:
+        transaction.set_rollback(True, using=self.alias)
+        self.release()
 
     def reconnect(self) -> None:
         self.close()
