@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import nats
 from nats.aio.client import Client
@@ -22,11 +22,11 @@ from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError
 
 from oncommit.brokers.base import Capabilities, Message, Outcome
+from oncommit.brokers.nats_window import UNANSWERED, Flight, Window
 from oncommit.cloudevents import NATS
 from oncommit.errors import (
     BrokerError,
     BrokerUnavailable,
-    NotAttempted,
     PublishFailed,
     PublishRejected,
     TopicUnavailable,
@@ -36,7 +36,7 @@ log: Final = logging.getLogger("oncommit.brokers.nats")
 
 CONNECT_TIMEOUT: Final = 5.0
 WINDOW: Final = 4000
-_UNANSWERED: Final = PublishFailed("NATS gave no answer")
+_UNAVAILABLE: Final = 503
 _TOO_LARGE: Final = 10054  # JetStream's code for a message above the stream's limit
 
 
@@ -47,6 +47,7 @@ class NatsBroker:
         self._url = url
         self._client: Client | None = None
         self._jetstream: JetStreamContext | None = None
+        self._window: Window | None = None
         self._lost = asyncio.Event()
         self.capabilities = Capabilities(
             name="nats",
@@ -70,13 +71,15 @@ class NatsBroker:
                     error_cb=_report,
                     disconnected_cb=self._disconnected,
                 )
+                self._jetstream = self._client.jetstream()
+                self._window = Window(self._client, outcome_of, size=WINDOW)
+                await self._window.open()
         except (NatsError, OSError, TimeoutError) as error:
             raise BrokerUnavailable(f"NATS cannot be reached: {str(error) or 'no answer'}") from error
-        self._jetstream = self._client.jetstream(publish_async_max_pending=WINDOW)
 
     async def close(self) -> None:
         """Disconnect."""
-        client, self._client, self._jetstream = self._client, None, None
+        client, self._client, self._jetstream, self._window = self._client, None, None, None
         if client is not None and not client.is_closed:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -95,48 +98,26 @@ class NatsBroker:
 
     async def publish(self, batch: Sequence[Message], *, timeout: float) -> Sequence[Outcome]:
         """Publish; the first of each key at once, the others each behind the one before it."""
-        outcomes: list[Outcome] = [NotAttempted("an earlier event of its key was not acknowledged")] * len(batch)
+        if self._window is None:
+            return [BrokerUnavailable("NATS: not open")] * len(batch)
+        flight = Flight(batch)
         self._lost.clear()
-        work = asyncio.create_task(self._publish(batch, outcomes))
+        work = asyncio.create_task(self._window.fly(flight))
         lost = asyncio.create_task(self._lost.wait())
         try:
             await asyncio.wait({work, lost}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            flight.over.set()  # the client swallows a cancellation now and then
             for task in (work, lost):
                 task.cancel()
             await asyncio.gather(work, lost, return_exceptions=True)
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
-        if any(outcome is _UNANSWERED for outcome in outcomes):
+        outcomes = list(flight.outcomes)
+        if any(outcome is UNANSWERED for outcome in outcomes):
             reason = await self._silent()
-            outcomes = [reason if outcome is _UNANSWERED else outcome for outcome in outcomes]
+            outcomes = [reason if outcome is UNANSWERED else outcome for outcome in outcomes]
         return outcomes
-
-    async def _publish(self, batch: Sequence[Message], outcomes: list[Outcome]) -> None:
-        chains: dict[str, list[int]] = {}
-        for index, message in enumerate(batch):
-            name = f"\0{index}" if message.key is None else message.key
-            chains.setdefault(name, []).append(index)
-        started: list[tuple[list[int], asyncio.Future[Any]]] = []
-        tasks: list[asyncio.Task[None]] = []
-        try:
-            for chain in chains.values():
-                if (future := await self._start(batch, chain[0], outcomes)) is None:
-                    continue
-                if len(chain) == 1:
-                    started.append((chain, future))
-                else:
-                    tasks.append(asyncio.create_task(self._follow(batch, chain, future, outcomes)))
-            for chain, future in started:
-                await _answer(future, chain[0], batch, outcomes)
-            if tasks:
-                await asyncio.wait(tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for _, future in started:
-                future.cancel()
 
     async def _silent(self) -> BrokerError:
         """Why there is no answer: it is gone, which is no event's fault, or it answers others and not this one."""
@@ -152,49 +133,12 @@ class NatsBroker:
         """Answers to what is in flight will not come any more, also when it connects again."""
         self._lost.set()
 
-    async def _follow(
-        self, batch: Sequence[Message], chain: list[int], future: asyncio.Future[Any], outcomes: list[Outcome]
-    ) -> None:
-        """The messages of one key, each after the acknowledgement of the one before."""
-        current: asyncio.Future[Any] | None = future
-        for place, index in enumerate(chain):
-            if place:
-                current = await self._start(batch, index, outcomes)
-            if current is None or not await _answer(current, index, batch, outcomes):
-                return
-
-    async def _start(self, batch: Sequence[Message], index: int, outcomes: list[Outcome]) -> asyncio.Future[Any] | None:
-        """Send one message; what to wait for, or nothing where it could not be sent."""
-        message = batch[index]
-        # In flight from here on: without an answer it has failed, although it may have arrived.
-        outcomes[index] = _UNANSWERED
-        try:
-            return await self._context().publish_async(
-                message.topic, message.body, headers={**message.headers, "Nats-Msg-Id": message.message_id}
-            )
-        except BrokerUnavailable as error:
-            outcomes[index] = error
-        except (NatsError, OSError) as error:
-            outcomes[index] = outcome_of(error, message)
-        return None
-
     def _context(self) -> JetStreamContext:
         if self._jetstream is None or self._client is None:
             raise BrokerUnavailable("NATS: not open")
         if not self._client.is_connected:  # the client would keep it, and nobody would know for how long
             raise BrokerUnavailable("NATS cannot be reached: the client is connecting again")
         return self._jetstream
-
-
-async def _answer(future: asyncio.Future[Any], index: int, batch: Sequence[Message], outcomes: list[Outcome]) -> bool:
-    """Wait for the answer to one message, and say whether it was good."""
-    try:
-        await future
-    except (NatsError, OSError) as error:
-        outcomes[index] = outcome_of(error, batch[index])
-        return False
-    outcomes[index] = None
-    return True
 
 
 def outcome_of(error: Exception, message: Message) -> BrokerError:
@@ -206,10 +150,16 @@ def outcome_of(error: Exception, message: Message) -> BrokerError:
     if isinstance(error, BadSubjectError | BadHeaderError):
         return PublishRejected(f"NATS cannot carry it: {error}")
     if isinstance(error, APIError):
-        if error.err_code == _TOO_LARGE:
-            return PublishRejected(f"{len(message.body)} bytes are more than the stream's max_msg_size allows")
-        return PublishFailed(f"JetStream refused it: {error.description} ({error.err_code})")
+        return _refused(error, message)
     return BrokerUnavailable(f"NATS cannot be reached: {error}")
+
+
+def _refused(error: APIError, message: Message) -> BrokerError:
+    if error.err_code == _TOO_LARGE:
+        return PublishRejected(f"{len(message.body)} bytes are more than the stream's max_msg_size allows")
+    if error.code == _UNAVAILABLE:  # the stream is full, or has no leader: no event's fault
+        return TopicUnavailable(f"the stream takes nothing now: {error.description} ({error.err_code})")
+    return PublishFailed(f"JetStream refused it: {error.description} ({error.err_code})")
 
 
 async def _report(error: Exception) -> None:
