@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import nats
 from nats.aio.client import Client
-from nats.errors import BadHeaderError, BadSubjectError, MaxPayloadError
+from nats.errors import AuthorizationError, BadHeaderError, BadSubjectError, MaxPayloadError
 from nats.errors import Error as NatsError
 from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError
 
 from oncommit.brokers.base import Capabilities, Message, Outcome
-from oncommit.brokers.nats_window import UNANSWERED, Flight, Window
+from oncommit.brokers.nats_window import UNANSWERED, Flight, Forbidden, Window
 from oncommit.cloudevents import NATS
 from oncommit.errors import (
     BrokerError,
@@ -35,8 +35,10 @@ from oncommit.errors import (
 log: Final = logging.getLogger("oncommit.brokers.nats")
 
 CONNECT_TIMEOUT: Final = 5.0
+RECONNECT_WAIT: Final = 0.25
 WINDOW: Final = 4000
 _UNAVAILABLE: Final = 503
+_FORBIDDEN: Final = re.compile(r'permissions violation for publish to "([^"]*)"', re.IGNORECASE)
 _TOO_LARGE: Final = 10054  # JetStream's code for a message above the stream's limit
 
 
@@ -48,7 +50,7 @@ class NatsBroker:
         self._client: Client | None = None
         self._jetstream: JetStreamContext | None = None
         self._window: Window | None = None
-        self._lost = asyncio.Event()
+        self._line = _Line()
         self.capabilities = Capabilities(
             name="nats",
             binding=NATS,
@@ -61,21 +63,35 @@ class NatsBroker:
         """Connect; nothing to do where the client is at it already."""
         if self._client is not None and not self._client.is_closed:
             return
+        client, line = Client(), _Line()
+        window = Window(client, outcome_of, size=WINDOW)
+        connecting = asyncio.create_task(self._connect(client, line, window))
+        # The client would go on asking for ever, also a server that has refused it.
+        refused = asyncio.create_task(line.refused.wait())
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                self._client = await nats.connect(
-                    self._url,
-                    max_reconnect_attempts=-1,
-                    connect_timeout=CONNECT_TIMEOUT,
-                    reconnect_time_wait=0.25,
-                    error_cb=_report,
-                    disconnected_cb=self._disconnected,
-                )
-                self._jetstream = self._client.jetstream()
-                self._window = Window(self._client, outcome_of, size=WINDOW)
-                await self._window.open()
-        except (NatsError, OSError, TimeoutError) as error:
-            raise BrokerUnavailable(f"NATS cannot be reached: {str(error) or 'no answer'}") from error
+            await asyncio.wait({connecting, refused}, timeout=CONNECT_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                raise BrokerUnavailable(line.no_way_in("no answer"))
+            await connecting
+        except (NatsError, OSError) as error:
+            raise BrokerUnavailable(line.no_way_in(str(error) or "no answer")) from error
+        finally:
+            for task in (connecting, refused):
+                task.cancel()
+            await asyncio.gather(connecting, refused, return_exceptions=True)
+        self._client, self._line, self._window, self._jetstream = client, line, window, client.jetstream()
+
+    async def _connect(self, client: Client, line: _Line, window: Window) -> None:
+        line.forbidden = window.forbidden
+        await client.connect(
+            self._url,
+            max_reconnect_attempts=-1,
+            connect_timeout=int(CONNECT_TIMEOUT),
+            reconnect_time_wait=RECONNECT_WAIT,  # type: ignore[arg-type] # it takes fractions as well
+            error_cb=line.report,
+            disconnected_cb=line.disconnected,
+        )
+        await window.open()
 
     async def close(self) -> None:
         """Disconnect."""
@@ -100,10 +116,9 @@ class NatsBroker:
         """Publish; the first of each key at once, the others each behind the one before it."""
         if self._window is None:
             return [BrokerUnavailable("NATS: not open")] * len(batch)
-        flight = Flight(batch)
-        self._lost.clear()
+        flight, connection = Flight(batch), self._line.lost
         work = asyncio.create_task(self._window.fly(flight))
-        lost = asyncio.create_task(self._lost.wait())
+        lost = asyncio.create_task(connection.wait())
         try:
             await asyncio.wait({work, lost}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -115,23 +130,21 @@ class NatsBroker:
             raise error
         outcomes = list(flight.outcomes)
         if any(outcome is UNANSWERED for outcome in outcomes):
-            reason = await self._silent()
+            reason = await self._silent(connection)
             outcomes = [reason if outcome is UNANSWERED else outcome for outcome in outcomes]
         return outcomes
 
-    async def _silent(self) -> BrokerError:
+    async def _silent(self, connection: asyncio.Event) -> BrokerError:
         """Why there is no answer: it is gone, which is no event's fault, or it answers others and not this one."""
-        if self._lost.is_set():
+        if self._client is None:
+            return BrokerUnavailable("NATS: closed before the answer")
+        if connection.is_set():
             return BrokerUnavailable("NATS cannot be reached: the connection was lost before the answer")
         try:
             await self.ping()
         except BrokerUnavailable as error:
             return error
         return PublishFailed("NATS gave no answer in time")
-
-    async def _disconnected(self) -> None:
-        """Answers to what is in flight will not come any more, also when it connects again."""
-        self._lost.set()
 
     def _context(self) -> JetStreamContext:
         if self._jetstream is None or self._client is None:
@@ -145,6 +158,8 @@ def outcome_of(error: Exception, message: Message) -> BrokerError:
     """What an error of the client says about a message."""
     if isinstance(error, NoStreamResponseError):
         return TopicUnavailable(f"no stream takes the subject {message.topic!r}: create one that does")
+    if isinstance(error, Forbidden):
+        return TopicUnavailable(f"this login may not publish to the subject {message.topic!r}: allow it on the server")
     if isinstance(error, MaxPayloadError):
         return PublishRejected(f"{len(message.body)} bytes are more than the server's max_payload allows")
     if isinstance(error, BadSubjectError | BadHeaderError):
@@ -162,5 +177,31 @@ def _refused(error: APIError, message: Message) -> BrokerError:
     return PublishFailed(f"JetStream refused it: {error.description} ({error.err_code})")
 
 
-async def _report(error: Exception) -> None:
-    log.warning("NATS: %s", error)
+class _Line:
+    """What a client tells of its connection when nobody has asked."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+        """Set when the connection is lost; the one after it has another."""
+        self.refused = asyncio.Event()
+        """Set when the login was refused."""
+        self.forbidden: Callable[[str], Awaitable[None]] | None = None
+
+    async def disconnected(self) -> None:
+        """Answers to what is in flight will not come any more, also when the client connects again."""
+        self.lost.set()
+        self.lost = asyncio.Event()
+
+    async def report(self, error: Exception) -> None:
+        """Something is wrong."""
+        log.warning("NATS: %s", error)
+        if isinstance(error, AuthorizationError) or "authorization violation" in str(error).lower():
+            self.refused.set()
+        if (found := _FORBIDDEN.search(str(error))) is not None and self.forbidden is not None:
+            await self.forbidden(found[1].lower())
+
+    def no_way_in(self, reason: str) -> str:
+        """Why it could not connect."""
+        if self.refused.is_set():
+            return "NATS refuses the login: check user and password, token or credentials in the URL"
+        return f"NATS cannot be reached: {reason}"

@@ -50,6 +50,10 @@ class _Said(msgspec.Struct):
     error: _Refusal | None = None
 
 
+class Forbidden(NatsError):
+    """The login may not publish to this subject."""
+
+
 OutcomeOf = Callable[[Exception, Message], BrokerError]
 
 
@@ -110,6 +114,14 @@ class Window:
             if flight.open:
                 self._waiting = {number: one for number, one in self._waiting.items() if one[0] is not flight}
 
+    async def forbidden(self, subject: str) -> None:
+        """We may not publish there. The server says it apart from any message, and gives those no other answer."""
+        for number, (flight, index) in list(self._waiting.items()):
+            # The client makes small letters of what the server says.
+            if flight.batch[index].topic.lower() == subject and number in self._waiting:
+                del self._waiting[number]
+                await self._landed(flight, index, Forbidden())
+
     async def _fill(self, flight: Flight) -> None:
         """Send the first messages of keys while there is room."""
         sent = 0
@@ -159,9 +171,11 @@ class Window:
         waiting = self._waiting.pop(int(answer.subject[len(self._inbox) :]), None)
         if waiting is None:
             return
-        flight, index = waiting
+        await self._landed(*waiting, problem_of(answer))
+
+    async def _landed(self, flight: Flight, index: int, problem: Exception | None) -> None:
+        """One is answered: the next of its key may go, and others in its place."""
         flight.open -= 1
-        problem = problem_of(answer)
         flight.outcomes[index] = None if problem is None else self._outcome_of(problem, flight.batch[index])
         behind = flight.next[index]
         if behind and problem is None and not flight.over.is_set():

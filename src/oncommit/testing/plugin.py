@@ -16,6 +16,9 @@ import pytest
 if TYPE_CHECKING:
     from oncommit.testing.servers import AnyServer, Database, Databases, ServerPool
 
+# The suite's assertions explain themselves like those of any test.
+pytest.register_assert_rewrite("oncommit.testing.conformance")
+
 POOL: pytest.StashKey[ServerPool] = pytest.StashKey()
 KEPT_LOGS = pytest.StashKey[list[str]]()
 DEFAULT_POSTGRES = 18

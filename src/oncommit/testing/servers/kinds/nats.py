@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,9 +18,9 @@ from oncommit.testing.servers.watched import Program
 from oncommit.testing.servers.wire import Wire, wire
 
 
-def nats(*, durable: bool = False) -> Server:
+def nats(*, durable: bool = False, settings: Mapping[str, Any] | None = None) -> Server:
     """A NATS server. `durable`: a message is on disk before it is acknowledged (NATS's own default: 2 minutes)."""
-    return Server(NatsRecipe(durable=durable))
+    return Server(NatsRecipe(durable=durable, settings=settings or {}))
 
 
 def find_nats() -> Path:
@@ -42,7 +43,8 @@ class NatsRecipe:
     stop_signal = signal.SIGTERM
     unprivileged = False
 
-    def __init__(self, *, durable: bool) -> None:
+    def __init__(self, *, durable: bool, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
         self._sync = "always" if durable else "2m"
         self._program = Path()
 
@@ -69,7 +71,8 @@ class NatsRecipe:
             },
         }
         # NATS's configuration format takes JSON.
-        return [home.program(self._program, "-c", home.write("nats.conf", json.dumps(settings)))]
+        text = json.dumps(settings | dict(self._settings))
+        return [home.program(self._program, "-c", home.write("nats.conf", text))]
 
     def url(self, port: int) -> str:
         """As nats-py reads it."""
