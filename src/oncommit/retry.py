@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -46,3 +46,35 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(self.max_attempts, bool) or self.max_attempts < 1:
             msg = f"max_attempts must be a whole number above 0, not {self.max_attempts!r}"
             raise ConfigError(msg)
+
+
+def policy_of(event_type: str, by_type: Mapping[str, RetryPolicy], default: RetryPolicy) -> RetryPolicy:
+    """The policy of a type: its own, else that of the longest pattern that fits, else the default.
+
+    In a pattern ``*`` stands for any characters.
+
+    Example:
+        >>> policy_of("order.placed", {"order.*": RetryPolicy(max_attempts=3)}, RetryPolicy()).max_attempts
+        3
+    """
+    if not by_type:
+        return default
+    if event_type in by_type:
+        return by_type[event_type]
+    fitting = [pattern for pattern in by_type if "*" in pattern and _fits(pattern, event_type)]
+    return by_type[max(fitting, key=lambda pattern: (len(pattern), pattern))] if fitting else default
+
+
+def _fits(pattern: str, event_type: str) -> bool:
+    """By walking through the pieces between the stars; a type is hostile input, and this takes linear time."""
+    first, *middle, last = pattern.split("*")
+    if not event_type.startswith(first) or len(event_type) < len(first) + len(last) or not event_type.endswith(last):
+        return False
+    end = len(event_type) - len(last)
+    place = len(first)
+    for piece in middle:
+        found = event_type.find(piece, place, end)
+        if found < 0:
+            return False
+        place = found + len(piece)
+    return True

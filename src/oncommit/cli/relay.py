@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from oncommit.cli.logs import log_to_stderr
-from oncommit.cli.options import settings_options
-from oncommit.config import Settings
-from oncommit.errors import ConfigError, DatabaseUnreachable
-from oncommit.identifiers import DEFAULT_SINK, check_sink
+from oncommit.cli.options import json_option, section_options
+from oncommit.config import Found, Settings, load_all
+from oncommit.config.definition import Place
+from oncommit.config.places import named_broker
+from oncommit.errors import DatabaseUnreachable
+from oncommit.identifiers import DEFAULT_SINK
 
 if TYPE_CHECKING:
-    from oncommit.brokers.base import Broker
     from oncommit.relay.relay import Relay
-    from oncommit.relay.settings import RelaySettings
 
 log: Final = logging.getLogger("oncommit.relay")
 _FIRST_PAUSE: Final = 0.25
@@ -38,74 +38,77 @@ _LONGEST_PAUSE: Final = 5.0
 @click.option(
     "--broker",
     metavar="URL",
-    envvar="ONCOMMIT_BROKER",
     help=f"Broker of the sink {DEFAULT_SINK}, such as nats://localhost:4222. [ONCOMMIT_BROKER]",
 )
 @click.option(
     "--sink",
     "sinks",
-    metavar="NAME=URL",
+    metavar="NAME[=URL]",
     multiple=True,
-    envvar="ONCOMMIT_SINKS",
-    help="Broker of another sink; can be given several times. [ONCOMMIT_SINKS, separated by spaces]",
+    help="Serve only this sink; with a URL, that is its broker. Can be given several times. "
+    "[ONCOMMIT_RELAY_SINKS; with URLs: ONCOMMIT_SINKS]",
 )
-@click.option("--name", help="What others see it as. Default: host and process.")
-@click.option("--lease", type=float, help="Seconds without a renewal after which others take its lanes. Default: 10.")
-@click.option("--statement-timeout", type=float, help="Limit of a statement, shorter than the lease. Default: 5.")
-@click.option("--publish-timeout", type=float, help="Limit of a publish. Default: 30.")
-@click.option("--stop-timeout", type=float, help="Limit of a graceful stop. Default: 30.")
-@click.option("--batch-rows", type=int, help="Events in a batch, at most. Default: 2000.")
-@click.option("--batch-bytes", type=int, help="Bytes in a batch, about, at most. Default: 8388608.")
-@click.option("--no-archive", is_flag=True, help="Delete what was sent instead of moving it to the archive.")
+@section_options("preset", "relay", "retry", without=("relay.sinks",))
+@click.option(
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Any setting, named as in a file, such as 'retry.\"order.*\".max_attempts=3'. Can be given several times.",
+)
+@click.option("--show-settings", is_flag=True, help="Print all settings, with where each comes from, and end.")
+@json_option
 @click.option("--verbose", is_flag=True, help="Log more.")
-@settings_options
 def command(
-    settings: Settings,
+    given: dict[Place, Found],
     broker: str | None,
     sinks: tuple[str, ...],
-    name: str | None,
+    assignments: tuple[str, ...],
     *,
-    no_archive: bool,
+    show_settings: bool,
+    as_json: bool,
     verbose: bool,
-    **given: float | None,
 ) -> None:
     """Send what was committed to the brokers, until it is stopped.
 
     Run as many as you like: they share the work, and one that dies is replaced within its lease. SIGTERM or Ctrl-C ends
     it gracefully: what is in flight is finished, its lanes are handed back. A second signal ends it at once.
     """
-    from oncommit.brokers.registry import describe_broker, make_broker
-    from oncommit.relay.relay import Relay
-    from oncommit.relay.settings import RelaySettings
+    from oncommit.app import make_relay
+    from oncommit.brokers.registry import describe_broker
 
-    urls = sink_urls(broker, sinks)
-    brokers: dict[str, Broker] = {sink: make_broker(url) for sink, url in urls.items()}
-    chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    relay_settings: RelaySettings = RelaySettings(archive=not no_archive, **chosen)
-    database = settings.require_database()
+    loaded = load_all(assignments=assignments, given=given | sink_settings(broker, sinks))
+    if show_settings:
+        from oncommit.cli.shown_settings import show_settings as show
+
+        show(loaded, as_json=as_json)
+        return
+    settings = loaded.settings
+    relay = make_relay(settings)
     log_to_stderr(verbose=verbose)
-    relay = Relay(database, brokers, schema=settings.schema, settings=relay_settings, name=name)
-    served = ", ".join(f"{sink} to {describe_broker(url)}" for sink, url in urls.items())
+    served = ", ".join(f"{name} to {describe_broker(sink.broker or '')}" for name, sink in settings.served().items())
     asyncio.run(_run(relay, settings, served))
 
 
-def sink_urls(broker: str | None, sinks: tuple[str, ...]) -> dict[str, str]:
-    """Sinks with their brokers' URLs. A fault is told without the URL, which may hold a password."""
-    urls = {DEFAULT_SINK: broker} if broker else {}
-    for given in sinks:
-        name, equals, url = given.partition("=")
-        if not equals or "://" in name:
-            raise click.UsageError("--sink is NAME=URL, such as audit=nats://localhost:4222")
-        try:
-            check_sink(name)
-        except ConfigError as error:
-            raise click.UsageError(f"--sink: {error}") from error
-        if name in urls:
-            raise click.UsageError(f"the sink {name} is given twice")
-        urls[name] = url
-    if not urls:
-        raise click.UsageError("no broker is given: say --broker URL (or set ONCOMMIT_BROKER), or --sink NAME=URL")
-    return urls
+def sink_settings(broker: str | None, sinks: tuple[str, ...]) -> dict[Place, Found]:
+    """What ``--broker`` and ``--sink`` say. A fault is told without the URL, which may hold a password."""
+    given: dict[Place, Found] = {}
+    if broker:
+        given[("sinks", DEFAULT_SINK, "broker")] = Found(broker, "--broker")
+    names: list[str] = []
+    for entry in sinks:
+        if "=" in entry or "://" in entry:
+            name, url = named_broker(entry, "--sink")
+            place = ("sinks", name, "broker")
+            if place in given:
+                raise click.UsageError(f"the sink {name} is given twice")
+            given[place] = Found(url, "--sink")
+            names.append(name)
+        else:
+            names.append(entry)
+    if any("=" not in entry for entry in sinks):
+        given[("relay", "sinks")] = Found(names, "--sink")
+    return given
 
 
 async def _run(relay: Relay, settings: Settings, served: str) -> None:

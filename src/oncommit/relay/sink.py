@@ -31,6 +31,7 @@ from oncommit.relay.lane import Lane
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.lease import Lease
 from oncommit.relay.outcomes import Verdict, judge
+from oncommit.relay.pace import Pace
 from oncommit.relay.reader import Batch, Reader
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.settling import settle
@@ -78,7 +79,7 @@ class SinkRelay:
         self._broker = broker
         self._lease = lease
         self._settings = settings
-        self._policy = policy or (lambda _type: settings.retry)
+        self._policy = policy or settings.policy
         self._circuit = Circuit(settings.circuit, random.uniform)
         self._dispatcher = Dispatcher(
             broker, rules, source=settings.source, backoff=settings.circuit, uniform=random.uniform
@@ -92,6 +93,7 @@ class SinkRelay:
         self._tended = -TEND_EVERY
         self._clock = clock
         self._passed = clock()
+        self._pace = Pace(settings.poll_busy, settings.poll_idle, clock())
 
     async def run(self, reading: Store, settling: Store, stopping: asyncio.Event, wake: asyncio.Event) -> None:
         """Until told to stop, or until a connection breaks."""
@@ -202,7 +204,7 @@ class SinkRelay:
 
     async def _idle(self, stopping: asyncio.Event, wake: asyncio.Event) -> None:
         due = min((lane.order.next_due() for lane in self.lanes.owned.values()), default=float("inf"))
-        pause = min(self._settings.poll_busy, max(due - self._clock(), 0.001))
+        pause = min(self._pace.pause(self._clock()), max(due - self._clock(), 0.001))
         waits = [asyncio.create_task(wake.wait()), asyncio.create_task(stopping.wait())]
         await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         for task in waits:
@@ -253,6 +255,7 @@ class SinkRelay:
     async def _publish(self, rows: list[FetchedRow]) -> list[Published]:
         """Publish while the lease is ours, and not beyond (L-check)."""
         self._check_lease()
+        self._pace.found(self._clock())
         task = asyncio.create_task(self._dispatcher.publish(rows, timeout=self._settings.publish_timeout))
         try:
             while not task.done():

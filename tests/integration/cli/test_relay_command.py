@@ -25,8 +25,10 @@ from nats.js.client import JetStreamContext
 from oncommit import Event, Outbox
 from oncommit.brokers import registry
 from oncommit.cli.main import run
+from oncommit.cli.options import option_of
 from oncommit.cli.relay import command as relay_command
-from oncommit.cli.relay import sink_urls
+from oncommit.cli.relay import sink_settings
+from oncommit.config import Found, definitions
 from oncommit.errors import ConfigError, MissingDependency
 from oncommit.testing.servers import AnyServer, Database
 
@@ -207,10 +209,14 @@ def test_a_second_signal_ends_it_at_once(start: Start, database: Database) -> No
         (["--broker", "localhost:4222"], "a broker is given as a URL"),
         ([], "no broker is given"),
         (["--sink", "nats://geheim@loft"], "--sink is NAME=URL"),
+        (["--sink", "audit"], "the sink audit has no broker: say --sink audit=URL"),
+        (["--broker", "nats://geheim@a", "--lease", "soon"], "--lease: must be a duration"),
+        (["--broker", "nats://geheim@a", "--set", "relay.lase=3"], "did you mean relay.lease?"),
+        (["--broker", "nats://geheim@a", "--preset", "live"], "--preset: must be one of dev, staging, prod"),
         (["--sink", "Audit=nats://geheim@loft"], "sink name 'Audit'"),
         (["--broker", "nats://geheim@a", "--sink", "main=nats://geheim@b"], "given twice"),
         (["--broker", "nats://geheim@a", "--lease", "2"], "must be shorter than the lease"),
-        (["--broker", "nats://geheim@a", "--batch-rows", "0"], "must be above zero"),
+        (["--broker", "nats://geheim@a", "--batch-rows", "0"], "--batch-rows: must be a whole number above zero"),
     ],
 )
 def test_what_cannot_be_ends_it_with_2(
@@ -223,7 +229,57 @@ def test_what_cannot_be_ends_it_with_2(
 
 
 def test_sinks_keep_what_is_behind_the_first_equals_sign() -> None:
-    assert sink_urls(None, ("a=nats://h?x=1",)) == {"a": "nats://h?x=1"}
+    assert sink_settings(None, ("a=nats://h?x=1",)) == {("sinks", "a", "broker"): Found("nats://h?x=1", "--sink")}
+
+
+async def test_only_the_sinks_that_are_named_are_served(
+    start: Start, database: Database, oncommit_nats: AnyServer, stream: JetStreamContext, tmp_path: Path
+) -> None:
+    (tmp_path / "oncommit.toml").write_text(
+        f"""
+        database = "{database.dsn}"
+        [sinks.main]
+        broker = "{oncommit_nats.url}"
+        [sinks.audit]
+        broker = "{oncommit_nats.url}"
+        topic = "events.audit.{{type}}"
+        """
+    )
+    relay = start("--sink", "audit")
+    assert "main" not in relay.says("serves audit to nats://")
+    await add(database)
+    written = await add(database, sink="audit")
+    subscription = await stream.subscribe("events.>", ordered_consumer=True)
+    message = await subscription.next_msg(timeout=PATIENCE)
+    assert (message.headers or {})["message_id"] == written
+    assert message.subject == "events.audit.order.placed"
+    relay.process.terminate()
+    assert relay.ends() == 0
+    assert (await counts(database))[0] == 0
+
+
+def test_settings_are_shown_with_where_they_come_from_and_without_secrets(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "oncommit.toml").write_text('[retry."order.*"]\nmax_attempts = 3\n[relay]\nlease = 20\n')
+    monkeypatch.setenv("ONCOMMIT_SINKS", "audit=nats://u:geheim@h:1")
+    arguments = ["relay", "--database", NOBODY, "--preset", "dev", "--set", "retry.base=1s", "--show-settings"]
+    assert run([*arguments, "--json"]) == 0
+    out, _ = capfd.readouterr()
+    told = {entry["name"]: (entry["value"], entry["from"]) for entry in json.loads(out)}
+    assert told["relay.lease"] == ("20s", "relay.lease in oncommit.toml")
+    assert told["relay.stop_timeout"] == ("5s", "preset dev")
+    assert told["retry.base"] == ("1s", "retry.base in --set")
+    assert told['retry."order.*".max_attempts'] == ("3", 'retry."order.*".max_attempts in oncommit.toml')
+    assert told["sinks.audit.broker"] == ("nats://h:1", "ONCOMMIT_SINKS")
+    assert told["database"] == ("127.0.0.1:1/nowhere as user", "--database")
+    assert told["relay.archive"] == ("true", "default")
+    assert told["preset"] == ("dev", "--preset")
+    assert "geheim" not in out
+    assert run(arguments) == 0
+    out, _ = capfd.readouterr()
+    assert "geheim" not in out
+    assert re.search(r"^relay\.lease +20s +relay\.lease in oncommit\.toml$", out, re.MULTILINE)
 
 
 # ── The registry ──────────────────────────────────────────────────────────────────────────────────
@@ -281,5 +337,7 @@ def test_the_guide_has_every_option() -> None:
     guide = (Path(__file__).parents[3] / "docs/guides/relay.md").read_text()
     table = guide.partition("## What it can be told")[2].partition("\n## ")[0]
     told = set(re.findall(r"`(--[a-z-]+)", table))
-    there = {name for parameter in relay_command.params for name in parameter.opts} - {"--verbose"}
-    assert told == there
+    there = {name for parameter in relay_command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    of_settings = {option_of(entry) for entry in definitions()} - {"--preset"}
+    assert told <= there
+    assert there - told <= of_settings | {"--verbose", "--archive"}
