@@ -23,7 +23,7 @@ from oncommit.cloudevents import Binding
 from oncommit.errors import BrokerError
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One event, ready for the wire."""
 
     message_id: str

@@ -15,7 +15,7 @@ from oncommit.message import Body
 _NONE: Final[Mapping[str, str]] = {}
 
 
-class FetchedRow(msgspec.Struct):
+class FetchedRow(msgspec.Struct, gc=False):
     """One live event: its sink, then the columns of fetch.sql in their order. It can be sent as it is."""
 
     sink: str

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -17,6 +17,7 @@ from oncommit.errors import CloudEventError
 from oncommit.message import Body
 
 _encode: Final = msgspec.json.Encoder().encode
+_text: Final[Callable[[datetime], str]] = msgspec.to_builtins
 
 
 class Sendable(Protocol):
@@ -49,7 +50,7 @@ class Sendable(Protocol):
     def body(self) -> Body: ...
 
 
-class Wire(msgspec.Struct, frozen=True):
+class Wire(msgspec.Struct, frozen=True, gc=False):
     """What goes to the broker."""
 
     headers: dict[str, str]
@@ -155,4 +156,4 @@ def _timestamp(time: datetime) -> str:
         if time.utcoffset() is None:
             raise CloudEventError("attribute 'time': has no time zone; give a moment, such as datetime.now(UTC)")
         time = time.astimezone(UTC)
-    return time.isoformat()[:-6] + "Z"
+    return _text(time)  # a tenth of what isoformat costs

@@ -52,7 +52,7 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_timeout: Annotated[float, Setting("Limit of a graceful stop.", SECONDS)] = 30.0
     poll_busy: Annotated[float, Setting("Wait before it looks again, right after it found something.", SECONDS)] = 0.05
     poll_idle: Annotated[float, Setting("The same after a long time of finding nothing.", SECONDS)] = 1.0
-    batch_rows: Annotated[int, Setting("Events in a batch, at most.", whole())] = 2000
+    batch_rows: Annotated[int, Setting("Events in a batch, at most.", whole())] = 5000
     batch_bytes: Annotated[int, Setting("Bytes in a batch, about, at most.", SIZE)] = 8 * 1024 * 1024
     most_blocked: Annotated[int, Setting("Waiting keys that are remembered a lane.", whole())] = 1000
     crash_limit: Annotated[

@@ -18,8 +18,6 @@ class Lane:
         self.rescan = rescan
         self.order = LaneOrder(cap=most_blocked)
         self.in_flight: set[int] = set()
-        self.most = 32
-        """How many rows to read at once; more where the backlog sits in few lanes."""
         self.suspects: list[LeftClaim] = []
         """What was in flight when its owner before us died."""
         self.leaving = False
@@ -32,6 +30,8 @@ class Lane:
 
     def fresh(self, rows: Iterable[FetchedRow]) -> list[FetchedRow]:
         """Rows of the youngest read that were not in flight at any moment since it was sent (S-flight)."""
+        if not self.in_flight and not self._landed:
+            return list(rows)
         return [row for row in rows if self.is_fresh(row.place)]
 
     def is_fresh(self, place: int) -> bool:

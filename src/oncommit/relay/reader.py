@@ -12,6 +12,7 @@ that committed before it was written.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -20,6 +21,7 @@ import msgspec
 from oncommit.brokers.row import FetchedRow
 from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
+from oncommit.relay.limits import Limits
 from oncommit.relay.store import Store, Stretch, Window
 
 SWEEP_LIMIT: Final = 1000
@@ -44,10 +46,10 @@ class Batch(msgspec.Struct):
 class Reader:
     """Reads for one sink, on one connection."""
 
-    def __init__(self, store: Store, *, rows: int, budget: int) -> None:
+    def __init__(self, store: Store, limits: Limits) -> None:
         self._store = store
-        self._rows = rows
-        self._budget = budget
+        self._budget = limits.budget
+        self._limits = limits
         self._late = LateCommits()
         self._batches = 0
 
@@ -133,10 +135,14 @@ class Reader:
     def _windows(self, lanes: dict[int, Lane]) -> list[Window]:
         """Where to read on: lanes that are behind what was noted, and can remember more waiting keys."""
         noted = self._late.noted
-        return [
-            Window(lane.lane, lane.epoch, lane.order.floor, noted, lane.most)
-            for lane in lanes.values()
+        behind = [
+            number
+            for number, lane in lanes.items()
             if lane.order.floor < noted and not lane.order.is_full and not lane.suspects and not lane.leaving
+        ]
+        return [
+            Window(number, lanes[number].epoch, lanes[number].order.floor, noted, most)
+            for number, most in self._limits.ask(behind).items()
         ]
 
     def _advance(
@@ -147,25 +153,19 @@ class Reader:
         Not the floor of a lane that has to be read again since the read was sent (O-rewind): what an outcome has set
         free meanwhile lies below what was found.
         """
-        counts: dict[int, int] = {}
-        highest: dict[int, int] = {}
-        size = 0
-        for row in found:
-            counts[row.lane] = counts.get(row.lane, 0) + 1
-            highest[row.lane] = max(highest.get(row.lane, 0), row.place)
-            size += row.size
+        counts = Counter([row.lane for row in found])
+        highest = {row.lane: row.place for row in found}  # they come in the order of their places
+        size = sum([row.size for row in found])
+        self._limits.found({window.lane: window.most for window in windows}, counts, size)
         cut = size >= self._budget
         for window in windows:
             lane = lanes[window.lane]
             if lane.order.rewinds != rewinds[window.lane]:
                 continue
-            if cut or counts.get(window.lane, 0) >= window.most:
+            if cut or counts[window.lane] >= window.most:
                 lane.order.floor = highest.get(window.lane, lane.order.floor)
-                if not cut:
-                    lane.most = min(lane.most * 2, self._rows)
             else:
                 lane.order.floor = window.ceiling  # all there was
-                lane.most = max(lane.most // 2, 32)
 
     async def read_some(self, lane: Lane, last: int, most: int, *, alone: bool) -> Batch:
         """Read on in one lane only, up to ``last``; ``alone`` says that they are suspects (C-alone)."""

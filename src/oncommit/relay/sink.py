@@ -30,6 +30,7 @@ from oncommit.errors import BrokerUnavailable
 from oncommit.relay.lane import Lane
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.lease import Lease
+from oncommit.relay.limits import Limits
 from oncommit.relay.outcomes import Verdict, judge
 from oncommit.relay.pace import Pace
 from oncommit.relay.reader import Batch, Reader
@@ -97,7 +98,7 @@ class SinkRelay:
 
     async def run(self, reading: Store, settling: Store, stopping: asyncio.Event, wake: asyncio.Event) -> None:
         """Until told to stop, or until a connection breaks."""
-        self._reader = Reader(reading, rows=self._settings.batch_rows, budget=self._settings.batch_bytes)
+        self._reader = Reader(reading, Limits(rows=self._settings.batch_rows, budget=self._settings.batch_bytes))
         self._term = self._lease.term
         self._tended = -TEND_EVERY
         await self._open()

@@ -12,6 +12,7 @@ import pytest
 
 from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
+from oncommit.relay.limits import Limits
 from oncommit.relay.reader import Reader
 from oncommit.testing.servers import AnyServer, Database, Databases
 from tests.integration.relay.tools import add, emptied, register
@@ -50,7 +51,7 @@ async def hand(shared: Database) -> AsyncIterator[Hand]:
     await store.make_lanes()
     taken = await store.take_lanes(10.0, 64, urgent=False)
     lanes = {row.lane: Lane(row.lane, row.epoch, row.rescan, most_blocked=100) for row in taken}
-    yield Hand(connection, Reader(store, rows=100, budget=10**6), lanes)
+    yield Hand(connection, Reader(store, Limits(rows=5000, budget=10**6, guess=100)), lanes)
     await connection.close()
 
 

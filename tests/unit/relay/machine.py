@@ -17,6 +17,7 @@ from oncommit.errors import (
 from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
 from oncommit.relay.lease import Lease
+from oncommit.relay.limits import Limits
 from oncommit.relay.reader import Batch, Reader
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.sink import Settled, SinkRelay
@@ -51,8 +52,6 @@ class Loop:
         lease = Lease(10.0, clock=lambda: table.now)
         self.sink = SinkRelay("main", RecordingBroker(), lease, settings, rules=TopicRules(), clock=lambda: table.now)
         self.sink.lanes.owned = {number: Lane(number, 1, 0, most_blocked=cap) for number in (0, 1)}
-        for lane in self.sink.lanes.owned.values():
-            lane.most = 2
         self.reading: Coroutine[Any, Any, Batch | None] | None = None
         self.ready: list[Batch] = []
         self.publishing: tuple[Batch, list[FetchedRow]] | None = None
@@ -62,7 +61,7 @@ class Loop:
         self._reader()
 
     def _reader(self) -> None:
-        self.sink._reader = Reader(self.store, rows=8, budget=35)
+        self.sink._reader = Reader(self.store, Limits(rows=4, budget=35, guess=5))
 
     @property
     def late(self) -> LateCommits:

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
+from oncommit.relay.limits import Limits
 from oncommit.relay.ordering import LaneOrder
 from oncommit.relay.reader import Reader
 from tests.unit.relay.machine import OUTCOMES, Loop
@@ -258,8 +259,7 @@ def rows_that_came_back_beside_a_read() -> Loop:
     loop.admit()
     loop.forget()
     write_rows(loop, 1, "b")  # so that the batch is not empty
-    for lane in loop.sink.lanes.owned.values():
-        lane.most = 10
+    loop.sink._reader._limits = Limits(rows=20, budget=100, guess=5)
     for _ in range(3):
         loop.read_step()
     assert loop.reading is not None

@@ -1,0 +1,54 @@
+"""How much to read at once. Pure: what the last read found in, limits of the next out.
+
+Two limits hold for a batch, of rows and of bytes. The statement that reads it cuts it at the bytes, but only after it
+has unpacked everything it was asked for; so it is asked for about what will fit. How large rows are is learnt from the
+last read, and taken for large at the start: a relay that asked for two thousand rows of a megabyte each would have its
+first statement time out, and every one after it.
+
+What may be read is shared among the lanes with a backlog. Those without one are read too, for what has just come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+IDLE: Final = 32
+"""Rows of a lane without a backlog."""
+_FIRST_GUESS: Final = 64 * 1024
+"""Bytes of a row, before any was seen."""
+_SHRINK: Final = 8
+"""The guess falls no faster than to an eighth a read: a few small rows say little about those behind them."""
+
+
+class Limits:
+    """How many rows of which lanes to read, for one sink."""
+
+    def __init__(self, *, rows: int, budget: int, guess: float = _FIRST_GUESS) -> None:
+        self.budget = budget
+        self._rows = rows
+        self._guess = guess
+        self._full: dict[int, bool] = {}
+        self._turn = 0
+
+    def ask(self, lanes: Sequence[int]) -> dict[int, int]:
+        """Rows to ask for, by lane; of large rows not every lane gets its turn each time."""
+        if not lanes:
+            return {}
+        most = max(min(int(self.budget / self._guess), self._rows), 1)
+        if most < len(lanes):
+            first = self._turn % len(lanes)
+            self._turn = first + most
+            lanes = [*lanes[first:], *lanes[:first]][:most]
+        backlogged = [lane for lane in lanes if self._full.get(lane, True)]
+        share = most // max(len(backlogged), 1)
+        idle = max(min(IDLE, most // len(lanes)), 1)
+        return {lane: max(share, 1) if self._full.get(lane, True) else idle for lane in lanes}
+
+    def found(self, asked: Mapping[int, int], counts: Mapping[int, int], size: int) -> None:
+        """What a read has brought: rows by lane, and bytes altogether."""
+        cut = size >= self.budget
+        for lane, most in asked.items():
+            self._full[lane] = cut or counts.get(lane, 0) >= most
+        if count := sum(counts.values()):
+            self._guess = max(size / count, self._guess / _SHRINK)

@@ -1,0 +1,83 @@
+"""How much is read at once: within both limits, also before anything is known, and shared by who has a backlog."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncommit.relay.limits import IDLE, Limits
+
+LANES = list(range(72))
+MEGABYTE = 1024 * 1024
+
+
+def drained(limits: Limits, sizes: dict[int, list[int]]) -> list[int]:
+    """Read everything; what was unpacked each time for it."""
+    unpacked: list[int] = []
+    while any(sizes.values()):
+        asked = limits.ask(LANES)
+        shown = {lane: sizes[lane][:most] for lane, most in asked.items() if sizes.get(lane)}
+        unpacked.append(sum(map(sum, shown.values())))
+        counts: dict[int, int] = {}
+        taken = 0
+        for nth in range(max(map(len, shown.values()), default=0)):  # row by row of each lane, as fetch.sql cuts
+            for lane, rows in shown.items():
+                if nth < len(rows) and taken <= limits.budget:
+                    taken += rows[nth]
+                    counts[lane] = counts.get(lane, 0) + 1
+        for lane, count in counts.items():
+            del sizes[lane][:count]
+        limits.found(asked, counts, taken)
+        assert len(unpacked) < 100_000
+    return unpacked
+
+
+def test_a_first_read_of_large_rows_is_small() -> None:
+    limits = Limits(rows=5000, budget=8 * MEGABYTE)
+    assert max(drained(limits, {lane: [MEGABYTE] * 20 for lane in LANES})) <= 128 * MEGABYTE
+
+
+def test_large_rows_are_asked_for_about_as_many_as_fit() -> None:
+    limits = Limits(rows=5000, budget=8 * MEGABYTE)
+    unpacked = drained(limits, {lane: [MEGABYTE] * 20 for lane in LANES})
+    assert max(unpacked[1:]) <= 8 * MEGABYTE
+
+
+def test_small_rows_soon_fill_a_batch() -> None:
+    limits = Limits(rows=5000, budget=8 * MEGABYTE)
+    unpacked = drained(limits, {lane: [500] * 1000 for lane in LANES[:64]})
+    assert max(unpacked) <= 5000 * 500
+    assert len(unpacked) <= 64 * 1000 / 5000 + 6
+
+
+def test_one_busy_lane_may_have_nearly_all() -> None:
+    limits = Limits(rows=5000, budget=8 * MEGABYTE)
+    drained(limits, {lane: [500] for lane in LANES})
+    unpacked = drained(limits, {7: [500] * 50_000})
+    assert len(unpacked) <= 50_000 / 5000 + 3
+
+
+def test_every_lane_gets_its_turn_when_only_a_few_rows_fit() -> None:
+    limits = Limits(rows=5, budget=8 * MEGABYTE)
+    seen: set[int] = set()
+    for _ in range(40):
+        asked = limits.ask(LANES)
+        limits.found(asked, dict.fromkeys(asked, 1), 500 * len(asked))
+        seen |= asked.keys()
+    assert seen == set(LANES)
+
+
+@given(
+    rows=st.integers(1, 6000),
+    lanes=st.integers(1, 72),
+    reads=st.lists(st.tuples(st.integers(0, 200), st.integers(200, 2_000_000)), max_size=20),
+)
+def test_what_is_asked_for_stays_within_the_rows(rows: int, lanes: int, reads: list[tuple[int, int]]) -> None:
+    limits = Limits(rows=rows, budget=8 * MEGABYTE)
+    for count, size in reads:
+        asked = limits.ask(LANES[:lanes])
+        assert asked
+        assert all(most >= 1 for most in asked.values())
+        assert sum(asked.values()) <= rows + lanes * IDLE
+        counts = {lane: min(count, most) for lane, most in asked.items()}
+        limits.found(asked, counts, sum(counts.values()) * size)
