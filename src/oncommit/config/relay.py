@@ -61,6 +61,9 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
     archive: Annotated[bool, Setting("Whether sent events are kept in the archive.", SWITCH)] = True
     dead_letter_days: Annotated[int, Setting("Days for which dead letters are kept.", whole())] = 14
     full_pass_every: Annotated[float, Setting("How often all lanes are read from their start.", SECONDS)] = 60.0
+    maintenance: Annotated[
+        bool, Setting("Whether it may lead the maintenance: delayed events, days of the archive, expiry.", SWITCH)
+    ] = True
     circuit: Annotated[Backoff, _CIRCUIT] = Backoff(base=0.5, cap=30.0)
     source: Annotated[str, Setting("The `source` of CloudEvents: who speaks.", text())] = "oncommit"
     retry: RetryPolicy = RetryPolicy()

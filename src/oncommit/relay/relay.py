@@ -1,8 +1,9 @@
 """A relay: connections, lease, and a loop for each sink.
 
 Failure story. Every sink has two connections of its own and shares nothing with the others but the lease, so that one
-that hangs holds nobody up. A third kind, the keeper's, renews the lease and does nothing else. Any of them can break:
-the keeper connects anew and renews, or learns that its row is gone and registers under a new id; a sink starts over.
+that hangs holds nobody up. A third kind, the keeper's, renews the lease and does nothing else, and the maintenance has
+its own (relay/maintenance). Any of them can break: the keeper connects anew and renews, or learns that its row is gone
+and registers under a new id; a sink or the maintenance starts over.
 Ended by its stop, a relay finishes what is in flight within a limit and hands its lanes back; ended otherwise, others
 take its lanes when the lease has run out.
 """
@@ -27,6 +28,7 @@ from oncommit.db.sql import query
 from oncommit.errors import ConfigError, DatabaseUnreachable
 from oncommit.identifiers import DEFAULT_SCHEMA, check_schema, check_sink
 from oncommit.relay.lease import RENEW_EVERY, Lease
+from oncommit.relay.maintenance.loop import Maintenance
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.sink import LeaseLost, SinkRelay
 from oncommit.relay.store import Store
@@ -81,6 +83,13 @@ class Relay:
         self._stopping = asyncio.Event()
         self._kept = asyncio.Event()
         self._wakes = {sink: asyncio.Event() for sink in self._brokers}
+        self._maintenance = Maintenance(
+            self._connected,
+            schema=self._schema,
+            owner=lambda: self.relay_id,
+            settings=self._settings,
+            wake=self.wake,
+        )
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -106,20 +115,23 @@ class Relay:
         """Until ``stop``."""
         keeper = asyncio.create_task(self._keep(), name="oncommit keeper")
         sinks = [asyncio.create_task(self._serve(sink), name=f"oncommit sink {sink}") for sink in self.sinks]
+        beside = []
+        if self._settings.maintenance:
+            beside.append(asyncio.create_task(self._maintenance.run(self._stopping), name="oncommit maintenance"))
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             # The keeper ends only by what no waiting can heal, such as a URL that is none; the error is the caller's.
             await asyncio.wait({keeper, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if keeper.done():
                 keeper.result()
-            _, late = await asyncio.wait(sinks, timeout=self._settings.stop_timeout)
+            _, late = await asyncio.wait([*sinks, *beside], timeout=self._settings.stop_timeout)
             for task in late:
                 log.warning("%s did not end within %s s and is cut off", task.get_name(), self._settings.stop_timeout)
         finally:
             stopping.cancel()
-            for task in [*sinks, keeper]:
+            for task in [*sinks, keeper, *beside]:
                 task.cancel()
-            await asyncio.gather(*sinks, keeper, stopping, return_exceptions=True)
+            await asyncio.gather(*sinks, keeper, *beside, stopping, return_exceptions=True)
             await self._leave()
             for broker in self._brokers.values():
                 await broker.close()
