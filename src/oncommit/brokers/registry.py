@@ -32,6 +32,9 @@ class Adapter(NamedTuple):
 # To add an adapter, add a line.
 ADAPTERS: Final[dict[str, Adapter]] = {
     "nats": Adapter("oncommit.brokers.nats", "NatsBroker", "nats"),
+    "redis": Adapter("oncommit.brokers.redis", "RedisBroker", "redis"),
+    "rediss": Adapter("oncommit.brokers.redis", "RedisBroker", "redis"),
+    "unix": Adapter("oncommit.brokers.redis", "RedisBroker", "redis"),
 }
 
 

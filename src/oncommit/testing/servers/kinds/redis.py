@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -14,9 +15,12 @@ from oncommit.testing.servers.watched import Program
 from oncommit.testing.servers.wire import Wire, wire
 
 
-def redis(*, durable: bool = False) -> Server:
-    """A Redis with an append-only file. `durable`: each write is on disk before it is answered."""
-    return Server(RedisRecipe(durable=durable))
+def redis(*, durable: bool = False, settings: Mapping[str, str] | None = None) -> Server:
+    """A Redis with an append-only file. `durable`: each write is on disk before it is answered.
+
+    `settings` are further lines of its configuration; `{folder}` in a value is the folder of its data.
+    """
+    return Server(RedisRecipe(durable=durable, settings=settings))
 
 
 def find_redis() -> Path:
@@ -38,7 +42,8 @@ class RedisRecipe:
     stop_signal = signal.SIGTERM
     unprivileged = False
 
-    def __init__(self, *, durable: bool) -> None:
+    def __init__(self, *, durable: bool, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = dict(settings or {})
         self._fsync = "always" if durable else "no"
         self._program = Path()
 
@@ -60,6 +65,7 @@ class RedisRecipe:
             "appendonly yes",
             f"appendfsync {self._fsync}",
             "daemonize no",
+            *[f"{name} {value.format(folder=home.folder)}" for name, value in self._settings.items()],
         ]
         return [home.program(self._program, home.write("redis.conf", "\n".join(lines) + "\n"))]
 
