@@ -38,7 +38,7 @@ ACLS = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with redis_server(settings={"unixsocket": "{folder}/redis.sock"}) as server:
+    with redis_server(settings=["unixsocket {folder}/redis.sock"]) as server:
         yield server
 
 
@@ -238,12 +238,14 @@ async def test_streams_are_trimmed_where_that_is_asked_for(server: Server, redis
 
 
 async def test_an_acknowledgement_waits_for_replicas(server: Server, redis: Any) -> None:
-    broker = await broker_at(url_of(server, query="replicas=1"))
+    broker = RedisBroker(url_of(server, query="replicas=1"))
+    with pytest.raises(BrokerUnavailable, match="0 of 1"):
+        await broker.open()
     with pytest.raises(BrokerUnavailable, match="0 of 1"):
         await broker.ping()
     outcomes = await broker.publish([message(), message()], timeout=1.0)
     assert kinds(outcomes) == [BrokerUnavailable, BrokerUnavailable]
-    with redis_server(settings={"replicaof": f"127.0.0.1 {server.port}"}) as replica:
+    with redis_server(settings=[f"replicaof 127.0.0.1 {server.port}"]) as replica:
         copy = Redis.from_url(replica.url, decode_responses=True)
         async with asyncio.timeout(30):
             while (await copy.info("replication"))["master_link_status"] != "up":  # noqa: ASYNC110 - has no event

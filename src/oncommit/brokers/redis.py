@@ -48,25 +48,26 @@ class RedisBroker:
         self._make_pool(address)
         self._address = address
         self._pool: Any = None
-        self._takes_scripts = True
+        self._takes_scripts = self._settings.scripts
         self._encoder = wire.Encoder(self._settings, self._settings.max_message or LARGEST)
         self.capabilities = Capabilities(
             name="redis",
             binding=REDIS,
             acknowledged_means="in the server's memory; on its disk as appendfsync says, with always before the answer",
-            ordered_pipelining=True,
+            ordered_pipelining=self._settings.scripts,
             deduplicates=False,
-            max_message=self._settings.max_message or LARGEST,
+            max_message=self._settings.max_message,
         )
 
     async def open(self) -> None:
-        """Connect, and log in."""
-        self._takes_scripts = True
+        """Connect, log in, and see whether it takes anything."""
+        self._takes_scripts = self._settings.scripts
         if self._pool is None:
             self._pool = self._make_pool(self._address)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT), self._connected() as connection:
                 await self._look(connection)
+                await self._probe(connection)
         except (RedisError, OSError, TimeoutError) as error:
             raise _unreachable(error) from error
 
@@ -79,20 +80,14 @@ class RedisBroker:
                     await pool.disconnect()
 
     async def ping(self) -> None:
-        """Ask for something that is refused for its id alone, and after all else that a refusal could be for."""
+        """Ask whether it takes anything: it may be a replica by now, or full."""
         if self._pool is None:
             await self.open()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT), self._connected() as connection:
-                refusal = await _ask(connection, _PROBE)
-                if self._settings.replicas:
-                    await self._await_replicas(connection, 0.5)
+                await self._probe(connection)
         except (RedisError, OSError, TimeoutError) as error:
             raise _unreachable(error) from error
-        if isinstance(refusal, str) and _PROBE_TAKEN not in refusal:
-            outcome = outcome_of(refusal, "oncommit:probe")
-            if isinstance(outcome, BrokerUnavailable):  # that it may not write to this key says nothing of others
-                raise outcome
 
     async def publish(self, batch: Sequence[Message], *, timeout: float) -> Sequence[Outcome]:
         """Publish in chunks, all of them in flight at once."""
@@ -166,6 +161,16 @@ class RedisBroker:
         except BrokerUnavailable as error:
             return error
         return PublishFailed("Redis gave no answer in time")
+
+    async def _probe(self, connection: Any) -> None:
+        """Ask for something that is refused for its id alone, after all else that a refusal could be for."""
+        refusal = await _ask(connection, _PROBE)
+        if isinstance(refusal, str) and _PROBE_TAKEN not in refusal:
+            outcome = outcome_of(refusal, "oncommit:probe")
+            if isinstance(outcome, BrokerUnavailable):  # that it may not write to this key says nothing of others
+                raise outcome
+        if self._settings.replicas:
+            await self._await_replicas(connection, 0.5)
 
     async def _look(self, connection: Any) -> None:
         """Limits and dangers that only the server knows; it need not tell us."""

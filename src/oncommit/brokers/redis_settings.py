@@ -20,6 +20,9 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Let Redis drop the oldest entries of a stream above about so many (``MAXLEN ~``), read or not."""
     create: bool = True
     """Whether a stream that is not there is made; ``no`` holds its events until somebody makes it (``NOMKSTREAM``)."""
+    scripts: bool = True
+    """Whether it may be sent a script; ``no`` where the user may not run any, which costs a round trip for each further
+    message of a key in a batch. Found out all the same where it is not said."""
     replicas: int = 0
     """Wait until so many replicas have it (``WAIT``)."""
     max_message: int | None = None
@@ -38,6 +41,7 @@ def read_url(url: str) -> tuple[str, RedisSettings]:
     settings = RedisSettings(
         maxlen=_number("maxlen", ours, least=1),
         create=_flag("create", ours),
+        scripts=_flag("scripts", ours),
         replicas=_number("replicas", ours, least=0) or 0,
         max_message=_number("max_message", ours, least=1),
     )

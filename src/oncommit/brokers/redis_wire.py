@@ -28,7 +28,7 @@ PREFIX: Final = "ce-"
 MOST_FIELDS: Final = 3000
 """Lua takes about 8000 words in one call, and an entry has two for each field."""
 CHUNK_MESSAGES: Final = 250
-CHUNK_BYTES: Final = 1024 * 1024
+CHUNK_BYTES: Final = 256 * 1024
 """While the script runs, Redis does nothing else: a chunk is a millisecond or two of its time."""
 
 NO_STREAM: Final = "NOSTREAM"

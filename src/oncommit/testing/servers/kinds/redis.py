@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,10 +15,10 @@ from oncommit.testing.servers.watched import Program
 from oncommit.testing.servers.wire import Wire, wire
 
 
-def redis(*, durable: bool = False, settings: Mapping[str, str] | None = None) -> Server:
+def redis(*, durable: bool = False, settings: Sequence[str] = ()) -> Server:
     """A Redis with an append-only file. `durable`: each write is on disk before it is answered.
 
-    `settings` are further lines of its configuration; `{folder}` in a value is the folder of its data.
+    `settings` are further lines of its configuration; `{folder}` in one is the folder of its data.
     """
     return Server(RedisRecipe(durable=durable, settings=settings))
 
@@ -42,8 +42,8 @@ class RedisRecipe:
     stop_signal = signal.SIGTERM
     unprivileged = False
 
-    def __init__(self, *, durable: bool, settings: Mapping[str, str] | None = None) -> None:
-        self._settings = dict(settings or {})
+    def __init__(self, *, durable: bool, settings: Sequence[str] = ()) -> None:
+        self._settings = tuple(settings)
         self._fsync = "always" if durable else "no"
         self._program = Path()
 
@@ -65,7 +65,7 @@ class RedisRecipe:
             "appendonly yes",
             f"appendfsync {self._fsync}",
             "daemonize no",
-            *[f"{name} {value.format(folder=home.folder)}" for name, value in self._settings.items()],
+            *[line.replace("{folder}", str(home.folder)) for line in self._settings],
         ]
         return [home.program(self._program, home.write("redis.conf", "\n".join(lines) + "\n"))]
 
@@ -79,12 +79,14 @@ class RedisRecipe:
         with wire(url) as connection:
             if given.password:
                 _ask(connection, "AUTH", unquote(given.username or "default"), unquote(given.password))
-            answer = _ask(connection, "INFO", "server")
+            answer = _ask(connection, "INFO")
         info = dict(line.split(":", 1) for line in answer.splitlines() if ":" in line)
         if "redis_version" not in info:
             raise NotReady("it is not Redis")
         if home is not None and int(info["process_id"]) not in home.watched.pids():
             raise NotReady("another Redis has this port")
+        if info.get("loading") == "1":
+            raise NotReady("it is still reading its data")
         return f"Redis {info['redis_version']}"
 
 
