@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from oncommit.brokers.row import FetchedRow
 from oncommit.relay.ordering import LaneOrder
@@ -42,10 +42,10 @@ class Lane:
         """These are in flight now."""
         self.in_flight.update(places)
 
-    def lands(self, place: int) -> None:
-        """It is in flight no more."""
-        self.in_flight.discard(place)
-        self._landed.add(place)
+    def lands(self, places: Collection[int]) -> None:
+        """They are in flight no more."""
+        self.in_flight.difference_update(places)
+        self._landed.update(places)
 
     def forget(self) -> None:
         """Read it from zero; but what is in flight is, and holds its key back if it has failed."""

@@ -24,7 +24,7 @@ class Lanes:
     """The lanes of one sink that this relay owns."""
 
     def __init__(self, sink: str, settings: RelaySettings) -> None:
-        self._sink = sink
+        self.sink = sink
         self._settings = settings
         self.owned: dict[int, Lane] = {}
 
@@ -55,7 +55,7 @@ class Lanes:
     def drop_all(self) -> None:
         """The lease is lost."""
         if self.owned:
-            log.warning("sink %s: the lease was lost, %d lanes are given up", self._sink, len(self.owned))
+            log.warning("sink %s: the lease was lost, %d lanes are given up", self.sink, len(self.owned))
         self.owned.clear()
 
     def forget(self) -> None:
@@ -74,7 +74,7 @@ class Lanes:
         for number, lane in list(self.owned.items()):
             now = survey.mine.get(number)
             if now is None or now.epoch != lane.epoch:
-                log.warning("sink %s: lane %d was lost", self._sink, number)
+                log.warning("sink %s: lane %d was lost", self.sink, number)
                 del self.owned[number]
             elif now.rescan != lane.rescan:
                 lane.rescan = now.rescan

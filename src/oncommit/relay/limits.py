@@ -31,11 +31,16 @@ class Limits:
         self._full: dict[int, bool] = {}
         self._turn = 0
 
+    @property
+    def most(self) -> int:
+        """Rows that may be read at once, as far as one knows."""
+        return max(min(int(self.budget / self._guess), self._rows), 1)
+
     def ask(self, lanes: Sequence[int]) -> dict[int, int]:
         """Rows to ask for, by lane; of large rows not every lane gets its turn each time."""
         if not lanes:
             return {}
-        most = max(min(int(self.budget / self._guess), self._rows), 1)
+        most = self.most
         if most < len(lanes):
             first = self._turn % len(lanes)
             self._turn = first + most
@@ -50,5 +55,9 @@ class Limits:
         cut = size >= self.budget
         for lane, most in asked.items():
             self._full[lane] = cut or counts.get(lane, 0) >= most
-        if count := sum(counts.values()):
+        self.learn(size, sum(counts.values()))
+
+    def learn(self, size: int, count: int) -> None:
+        """How large rows are."""
+        if count:
             self._guess = max(size / count, self._guess / _SHRINK)

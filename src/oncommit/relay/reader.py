@@ -170,9 +170,11 @@ class Reader:
     async def read_some(self, lane: Lane, last: int, most: int, *, alone: bool) -> Batch:
         """Read on in one lane only, up to ``last``; ``alone`` says that they are suspects (C-alone)."""
         batch = self._begin({lane.lane: lane})
+        most = min(most, self._limits.most)
         window = Window(lane.lane, lane.epoch, lane.order.floor, last, most)
         batch.rows = await self._store.fetch([window], batch=batch.number, budget=self._budget, alone=alone)
         size = sum(row.size for row in batch.rows)
+        self._limits.learn(size, len(batch.rows))
         read_all = len(batch.rows) < most and size < self._budget
         lane.order.floor = last if read_all else max(row.place for row in batch.rows)
         return batch

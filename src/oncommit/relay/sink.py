@@ -20,39 +20,26 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from oncommit.brokers.base import Broker
 from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.dispatcher import Dispatcher, Published
 from oncommit.brokers.row import FetchedRow
 from oncommit.errors import BrokerUnavailable
-from oncommit.relay.lane import Lane
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.lease import Lease
 from oncommit.relay.limits import Limits
-from oncommit.relay.outcomes import Verdict, judge
 from oncommit.relay.pace import Pace
 from oncommit.relay.reader import Batch, Reader
 from oncommit.relay.settings import RelaySettings
-from oncommit.relay.settling import settle
-from oncommit.relay.store import Burial, Store
-from oncommit.relay.suspects import in_turn, next_stretch
+from oncommit.relay.store import Store
+from oncommit.relay.suspects import Suspects
+from oncommit.relay.writing import Writing
 from oncommit.retry import RetryPolicy
 from oncommit.topics import TopicRules
 
 log: Final = logging.getLogger("oncommit.relay")
 TEND_EVERY: Final = 1.0
 CHECK_EVERY: Final = 0.5
-
-
-class Settled(msgspec.Struct):
-    """A batch whose outcomes have to be written down."""
-
-    number: int
-    epochs: dict[int, int]
-    verdict: Verdict
-    published_at: float
 
 
 class LeaseLost(Exception):
@@ -76,11 +63,9 @@ class SinkRelay:
     ) -> None:
         self.sink = sink
         self.lanes = Lanes(sink, settings)
-        self.sent = 0
         self._broker = broker
         self._lease = lease
         self._settings = settings
-        self._policy = policy or settings.policy
         self._circuit = Circuit(settings.circuit, random.uniform)
         self._dispatcher = Dispatcher(
             broker, rules, source=settings.source, backoff=settings.circuit, uniform=random.uniform
@@ -89,10 +74,13 @@ class SinkRelay:
         """Whether its broker takes events: running, and its circuit closed."""
         self._changed = changed or asyncio.Event()
         self._term = 0
-        self._unwritten: list[Settled] = []
         self._reader: Reader
         self._tended = -TEND_EVERY
         self._clock = clock
+        self.writing = Writing(
+            self.lanes, self._dispatcher, self._circuit, settings, policy=policy or settings.policy, clock=clock
+        )
+        self._suspects = Suspects(self.writing, self._circuit, settings, publish=self._publish, clock=clock)
         self._passed = clock()
         self._pace = Pace(settings.poll_busy, settings.poll_idle, clock())
 
@@ -102,7 +90,7 @@ class SinkRelay:
         self._term = self._lease.term
         self._tended = -TEND_EVERY
         await self._open()
-        await self._write_all(settling)
+        await self.writing.write_all(settling)
         await settling.unclaim()  # what the last connection claimed and never published
         self.lanes.forget()
         following: asyncio.Task[Batch | None] | None = None
@@ -117,11 +105,11 @@ class SinkRelay:
                     continue
                 batch = await following if following else await self._next(reading)
                 following = None
-                if any(lane.suspects for lane in self.lanes.owned.values()):
+                if suspect := next((lane for lane in self.lanes.owned.values() if lane.suspects), None):
                     await self._let_go(batch, reading)
                     if writing:
                         await writing
-                    await self._try_suspects(settling)
+                    await self._suspects.try_lane(suspect, self._reader, settling)
                     continue
                 rows = self._admit(batch) if batch else []
                 if batch is None or not rows:
@@ -131,10 +119,10 @@ class SinkRelay:
                     continue
                 following = asyncio.create_task(self._next(reading))
                 # Noted down before anything else can fail: what was acknowledged must not be sent again.
-                self._unwritten.append(self._judge(batch.number, await self._publish(rows)))
+                self.writing.take(batch.number, await self._publish(rows))
                 if writing:
                     await writing
-                writing = asyncio.create_task(self._write_all(settling))
+                writing = asyncio.create_task(self.writing.write_all(settling))
             # A graceful end: what was read is let go, what was published is written down, the lanes go back.
             await self._let_go(await following if following else None, reading)
             following = None
@@ -145,6 +133,11 @@ class SinkRelay:
         finally:
             self._serve(serves=False)
             await _cancelled(following, writing)
+
+    @property
+    def sent(self) -> int:
+        """Events that were settled as sent."""
+        return self.writing.sent
 
     # ── Reading ──────────────────────────────────────────────────────────────────────────────────
 
@@ -268,99 +261,6 @@ class SinkRelay:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         return task.result()
-
-    def _judge(self, number: int, published: list[Published]) -> Settled:
-        """Remember what follows from the outcomes for the order; what is to be written comes back."""
-        now = self._clock()
-        verdict = judge(published, self._policy, random.uniform)
-        epochs = {row.lane: row.epoch for row, _, _ in published}
-        self._remember(verdict, now)
-        if verdict.unavailable:
-            log.warning("sink %s: the broker cannot be reached: %s", self.sink, verdict.cause)
-            self._circuit.failed(now, verdict.cause)
-        return Settled(number, epochs, verdict, now)
-
-    def _remember(self, verdict: Verdict, now: float) -> None:
-        """Let the lanes know: who went, who waits until when, and who has to be read again."""
-        for row in [*verdict.sent, *(row for row, _ in verdict.burials)]:
-            if lane := self.lanes.find(row.lane, row.epoch):
-                lane.order.passed(row)
-        for row, failure in verdict.failures:
-            if lane := self.lanes.find(row.lane, row.epoch):
-                lane.order.failed(row, now + failure.delay)
-        for topic, rows in verdict.topics.items():
-            wait = self._dispatcher.topic_wait(topic)
-            for row in rows:
-                if lane := self.lanes.find(row.lane, row.epoch):
-                    lane.order.failed(row, now + wait)
-                    lane.lands(row.place)
-        for row in [*verdict.waiting, *verdict.unavailable]:
-            self._step_back(row)
-
-    def _step_back(self, row: FetchedRow) -> None:
-        """A row that was not tried is read again: behind the head that its key waits for, or from where it stands."""
-        if lane := self.lanes.find(row.lane, row.epoch):
-            if not lane.order.holds(row.ordering_key, row.place):
-                lane.order.rewind(row.place)
-            lane.lands(row.place)
-
-    # ── Writing down ─────────────────────────────────────────────────────────────────────────────
-
-    async def _write_all(self, store: Store) -> None:
-        """Write down what is not yet. Each statement can be run again after a lost answer: it finds nothing to do."""
-        while self._unwritten:
-            await self._write(store, self._unwritten[0])
-            self._unwritten.pop(0)
-
-    async def _write(self, store: Store, settled: Settled) -> None:
-        verdict = settled.verdict
-        if verdict.burials:
-            keep = self._settings.dead_letter_days * 86400
-            await store.bury([burial for _, burial in verdict.burials], keep=keep)
-        if verdict.failures:
-            await store.fail([failure for _, failure in verdict.failures])
-        age = self._clock() - settled.published_at
-        sent = [(row.lane, row.place, age) for row in verdict.sent]
-        self.sent += await settle(store, settled.epochs, sent, batch=settled.number, archive=self._settings.archive)
-        landed = [*verdict.sent, *(row for row, _ in verdict.failures), *(row for row, _ in verdict.burials)]
-        for row in landed:
-            if lane := self.lanes.find(row.lane, row.epoch):
-                lane.lands(row.place)
-
-    # ── Suspects ─────────────────────────────────────────────────────────────────────────────────
-
-    async def _try_suspects(self, store: Store) -> None:
-        """Try what was in flight when a lane's owner died, apart from all else of this sink (C-alone).
-
-        The caller has nothing in flight.
-        """
-        lane = next(lane for lane in self.lanes.owned.values() if lane.suspects)
-        lane.suspects = in_turn(lane.suspects)
-        for claim in lane.suspects:
-            if claim.alone and claim.rows == 1:
-                await self._charge(lane, claim.first, store)
-        while (stretch := next_stretch(lane)) is not None:
-            last, most, alone = stretch
-            batch = await self._reader.read_some(lane, last, most, alone=alone)
-            rows = lane.order.admit(lane.fresh(batch.rows), self._clock()).go
-            lane.takes_off(row.place for row in rows)
-            published = await self._publish(rows) if rows else []
-            self._unwritten.append(self._judge(batch.number, published))
-            await self._write_all(store)
-            if self._circuit.is_open:  # not the events' fault; go on when the broker is back
-                return
-        await store.drop_claims({lane.lane: lane.epoch})
-        lane.forget()
-
-    async def _charge(self, lane: Lane, place: int, store: Store) -> None:
-        crashes = await store.charge_crash(lane.lane, lane.epoch, place)
-        if crashes >= self._settings.crash_limit:
-            reason = f"alone in flight when its relay died, {crashes} times"
-            await store.bury(
-                [Burial(lane.lane, lane.epoch, place, "crashed", "RelayCrashed", reason)],
-                keep=self._settings.dead_letter_days * 86400,
-            )
-            log.error("sink %s: the event at %d is a dead letter: %s", self.sink, place, reason)
 
 
 async def _cancelled(*tasks: asyncio.Task[Any] | None) -> None:

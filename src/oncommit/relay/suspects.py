@@ -8,13 +8,71 @@ charged: we, or our successor, go on from what the claims say, and a claim that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from oncommit.brokers.circuit import Circuit
+from oncommit.brokers.dispatcher import Published
+from oncommit.brokers.row import FetchedRow
 from oncommit.relay.lane import Lane
-from oncommit.relay.store import LeftClaim
+from oncommit.relay.reader import Reader
+from oncommit.relay.settings import RelaySettings
+from oncommit.relay.store import Burial, LeftClaim, Store
+from oncommit.relay.writing import Writing
 
+log: Final = logging.getLogger("oncommit.relay")
 WHOLE: Final = 1000
+
+
+class Suspects:
+    """Tries the suspects of one sink."""
+
+    def __init__(
+        self,
+        writing: Writing,
+        circuit: Circuit,
+        settings: RelaySettings,
+        *,
+        publish: Callable[[list[FetchedRow]], Awaitable[list[Published]]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._writing = writing
+        self._circuit = circuit
+        self._settings = settings
+        self._publish = publish
+        self._clock = clock
+
+    async def try_lane(self, lane: Lane, reader: Reader, store: Store) -> None:
+        """Try what was in flight when this lane's owner died, apart from all else of this sink (C-alone).
+
+        The caller has nothing in flight.
+        """
+        lane.suspects = in_turn(lane.suspects)
+        for claim in lane.suspects:
+            if claim.alone and claim.rows == 1:
+                await self._charge(lane, claim.first, store)
+        while (stretch := next_stretch(lane)) is not None:
+            last, most, alone = stretch
+            batch = await reader.read_some(lane, last, most, alone=alone)
+            rows = lane.order.admit(lane.fresh(batch.rows), self._clock()).go
+            lane.takes_off(row.place for row in rows)
+            self._writing.take(batch.number, await self._publish(rows) if rows else [])
+            await self._writing.write_all(store)
+            if self._circuit.is_open:  # not the events' fault; go on when the broker is back
+                return
+        await store.drop_claims({lane.lane: lane.epoch})
+        lane.forget()
+
+    async def _charge(self, lane: Lane, place: int, store: Store) -> None:
+        crashes = await store.charge_crash(lane.lane, lane.epoch, place)
+        if crashes >= self._settings.crash_limit:
+            reason = f"alone in flight when its relay died, {crashes} times"
+            await store.bury(
+                [Burial(lane.lane, lane.epoch, place, "crashed", "RelayCrashed", reason)],
+                keep=self._settings.dead_letter_days * 86400,
+            )
+            log.error("the event at %d of lane %d is a dead letter: %s", place, lane.lane, reason)
 
 
 def in_turn(claims: Iterable[LeftClaim]) -> list[LeftClaim]:

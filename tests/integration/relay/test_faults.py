@@ -16,7 +16,7 @@ from oncommit.brokers.base import Message, Outcome
 from oncommit.brokers.nats import NatsBroker
 from oncommit.db.sql import query
 from oncommit.errors import ConfigError, PublishFailed, PublishRejected, TopicUnavailable
-from oncommit.relay import sink as sink_module
+from oncommit.relay import suspects as suspects_module
 from oncommit.relay.lane import Lane
 from oncommit.relay.relay import Relay
 from oncommit.relay.suspects import next_stretch
@@ -223,7 +223,7 @@ async def test_mutation_suspects_that_are_tried_at_once_overtake(
             lane.order.floor = max(lane.order.floor, lane.suspects[0].first - 1)
         return next_stretch(lane)
 
-    monkeypatch.setattr(sink_module, "next_stretch", at_once)
+    monkeypatch.setattr(suspects_module, "next_stretch", at_once)
     sent, written = await suspect_behind_a_failed_head(database, connection)
     assert sent == written[::-1]
 

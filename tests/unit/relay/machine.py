@@ -20,8 +20,9 @@ from oncommit.relay.lease import Lease
 from oncommit.relay.limits import Limits
 from oncommit.relay.reader import Batch, Reader
 from oncommit.relay.settings import RelaySettings
-from oncommit.relay.sink import Settled, SinkRelay
+from oncommit.relay.sink import SinkRelay
 from oncommit.relay.store import Store
+from oncommit.relay.writing import Settled
 from oncommit.retry import Backoff, RetryPolicy
 from oncommit.testing.brokers import RecordingBroker
 from oncommit.topics import TopicRules
@@ -112,14 +113,14 @@ class Loop:
             if name != "sent" and row.ordering_key is not None:
                 stopped.add(row.ordering_key)
             published.append((row, "t", outcome(name)))
-        self.sink._unwritten.append(self.sink._judge(batch.number, published))
+        self.sink.writing.take(batch.number, published)
 
     def write_step(self) -> None:
         """Begin to write down what is not yet, or go on to the next statement."""
         if self.writing is None:
-            if not self.sink._unwritten:
+            if not self.sink.writing.unwritten:
                 return
-            self.writing = self.sink._write_all(self.store)
+            self.writing = self.sink.writing.write_all(self.store)
         try:
             self.writing.send(None)
         except StopIteration:
@@ -133,7 +134,7 @@ class Loop:
         self.reading = self.writing = self.publishing = None
         self.ready.clear()
         self._reader()
-        finish(self.sink._write_all(self.store))
+        finish(self.sink.writing.write_all(self.store))
         self.sink.lanes.forget()
 
     def forget(self) -> None:
@@ -143,7 +144,7 @@ class Loop:
                 lane.forget()
 
     def settled_batches(self) -> list[Settled]:
-        return self.sink._unwritten
+        return self.sink.writing.unwritten
 
     def close(self) -> None:
         for begun in (self.reading, self.writing):
@@ -153,7 +154,7 @@ class Loop:
     def drain(self) -> None:
         """All writers end, all is due, the broker takes everything: nothing may be left."""
         for _ in range(60 + 20 * len(self.table.committed)):
-            if not self.table.live and not self.sink._unwritten and self.publishing is None:
+            if not self.table.live and not self.sink.writing.unwritten and self.publishing is None:
                 return
             self.table.now += 5.0
             for _ in range(8):

@@ -1,0 +1,126 @@
+"""What becomes of a batch after its publish: remembered at once, written down until it is.
+
+Failure story. Outcomes are remembered before anything else is awaited, so that what was acknowledged is not sent again,
+and what failed holds its key back. To write them down can fail at any statement, or lose its answer: what is not
+written stays in the list, in the order of the batches, and is written first on the next connection. Each statement can
+run twice (Z-once), and does nothing to lanes that were lost (Z-fence).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from oncommit.brokers.circuit import Circuit
+from oncommit.brokers.dispatcher import Dispatcher, Published
+from oncommit.brokers.row import FetchedRow
+from oncommit.relay.lanes import Lanes
+from oncommit.relay.outcomes import Verdict, judge
+from oncommit.relay.settings import RelaySettings
+from oncommit.relay.settling import settle
+from oncommit.relay.store import Store
+from oncommit.retry import RetryPolicy
+
+log: Final = logging.getLogger("oncommit.relay")
+
+
+class Settled(msgspec.Struct):
+    """A batch whose outcomes have to be written down."""
+
+    number: int
+    epochs: dict[int, int]
+    verdict: Verdict
+    published_at: float
+
+
+class Writing:
+    """Of one sink."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        dispatcher: Dispatcher,
+        circuit: Circuit,
+        settings: RelaySettings,
+        *,
+        policy: Callable[[str], RetryPolicy],
+        clock: Callable[[], float],
+    ) -> None:
+        self.unwritten: list[Settled] = []
+        self.sent = 0
+        self._lanes = lanes
+        self._dispatcher = dispatcher
+        self._circuit = circuit
+        self._settings = settings
+        self._policy = policy
+        self._clock = clock
+
+    def take(self, number: int, published: list[Published]) -> None:
+        """Take in what became of a batch: what follows for the order is remembered now, the rest is to be written."""
+        now = self._clock()
+        verdict = judge(published, self._policy, random.uniform)
+        epochs = {row.lane: row.epoch for row, _, _ in published}
+        self._remember(verdict, now)
+        if verdict.unavailable:
+            log.warning("sink %s: the broker cannot be reached: %s", self._lanes.sink, verdict.cause)
+            self._circuit.failed(now, verdict.cause)
+        self.unwritten.append(Settled(number, epochs, verdict, now))
+
+    async def write_all(self, store: Store) -> None:
+        """Write down what is not yet. Each statement can be run again after a lost answer: it finds nothing to do."""
+        while self.unwritten:
+            await self._write(store, self.unwritten[0])
+            self.unwritten.pop(0)
+
+    # ── Remembering ──────────────────────────────────────────────────────────────────────────────
+
+    def _remember(self, verdict: Verdict, now: float) -> None:
+        """Let the lanes know: who went, who waits until when, and who has to be read again."""
+        waited_for = {number for number, lane in self._lanes.owned.items() if lane.order.blocked}
+        for row in [*verdict.sent, *(row for row, _ in verdict.burials)]:
+            if row.lane in waited_for and (lane := self._lanes.find(row.lane, row.epoch)):
+                lane.order.passed(row)
+        for row, failure in verdict.failures:
+            if lane := self._lanes.find(row.lane, row.epoch):
+                lane.order.failed(row, now + failure.delay)
+        for topic, rows in verdict.topics.items():
+            wait = self._dispatcher.topic_wait(topic)
+            for row in rows:
+                if lane := self._lanes.find(row.lane, row.epoch):
+                    lane.order.failed(row, now + wait)
+                    lane.lands([row.place])
+        for row in [*verdict.waiting, *verdict.unavailable]:
+            self._step_back(row)
+
+    def _step_back(self, row: FetchedRow) -> None:
+        """A row that was not tried is read again: behind the head that its key waits for, or from where it stands."""
+        if lane := self._lanes.find(row.lane, row.epoch):
+            if not lane.order.holds(row.ordering_key, row.place):
+                lane.order.rewind(row.place)
+            lane.lands([row.place])
+
+    # ── Writing down ─────────────────────────────────────────────────────────────────────────────
+
+    async def _write(self, store: Store, settled: Settled) -> None:
+        verdict = settled.verdict
+        if verdict.burials:
+            keep = self._settings.dead_letter_days * 86400
+            await store.bury([burial for _, burial in verdict.burials], keep=keep)
+        if verdict.failures:
+            await store.fail([failure for _, failure in verdict.failures])
+        age = self._clock() - settled.published_at
+        sent = [(row.lane, row.place, age) for row in verdict.sent]
+        self.sent += await settle(store, settled.epochs, sent, batch=settled.number, archive=self._settings.archive)
+        self._land([*verdict.sent, *(row for row, _ in verdict.failures), *(row for row, _ in verdict.burials)])
+
+    def _land(self, rows: Iterable[FetchedRow]) -> None:
+        landed: dict[tuple[int, int], list[int]] = {}
+        for row in rows:
+            landed.setdefault((row.lane, row.epoch), []).append(row.place)
+        for (number, epoch), places in landed.items():
+            if lane := self._lanes.find(number, epoch):
+                lane.lands(places)
