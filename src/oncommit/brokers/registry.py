@@ -35,6 +35,8 @@ ADAPTERS: Final[dict[str, Adapter]] = {
     "redis": Adapter("oncommit.brokers.redis", "RedisBroker", "redis"),
     "rediss": Adapter("oncommit.brokers.redis", "RedisBroker", "redis"),
     "unix": Adapter("oncommit.brokers.redis", "RedisBroker", "redis"),
+    "amqp": Adapter("oncommit.brokers.rabbitmq", "RabbitBroker", "rabbitmq"),
+    "amqps": Adapter("oncommit.brokers.rabbitmq", "RabbitBroker", "rabbitmq"),
 }
 
 
