@@ -1,9 +1,8 @@
 """How much to read at once. Pure: what the last read found in, limits of the next out.
 
-Two limits hold for a batch, of rows and of bytes. The statement that reads it cuts it at the bytes, but only after it
-has unpacked everything it was asked for; so it is asked for about what will fit. How large rows are is learnt from the
-last read, and taken for large at the start: a relay that asked for two thousand rows of a megabyte each would have its
-first statement time out, and every one after it.
+Two limits hold for a batch, of rows and of bytes. The statement that reads it cuts it at the bytes, but has looked up
+everything it was asked for by then; so it is asked for about what will fit. How large rows are is learnt from the last
+read, and taken for large at the start.
 
 What may be read is shared among the lanes with a backlog. Those without one are read too, for what has just come.
 """

@@ -124,7 +124,7 @@ class Store:
         lanes, epochs, floors, ceilings, most = zip(*windows, strict=True)
         rows = await self._fetch(
             "fetch", lanes, epochs, floors, ceilings, most, self._sink, self._relay, self._sink, budget,
-            self._relay, self._sink, batch, alone,
+            budget, self._relay, self._sink, batch, alone,
         )  # fmt: skip
         return [FetchedRow(self._sink, *row) for row in rows]
 
@@ -135,7 +135,7 @@ class Store:
         lanes, places = zip(*wanted, strict=True)
         rows = await self._fetch(
             "fetch_ids", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, self._sink,
-            budget, self._relay, self._sink, batch,
+            budget, budget, self._relay, self._sink, batch,
         )  # fmt: skip
         return [FetchedRow(self._sink, *row) for row in rows]
 

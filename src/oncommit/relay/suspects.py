@@ -18,6 +18,7 @@ from oncommit.brokers.row import FetchedRow
 from oncommit.relay.lane import Lane
 from oncommit.relay.reader import Reader
 from oncommit.relay.settings import RelaySettings
+from oncommit.relay.settling import REFUSED
 from oncommit.relay.store import Burial, LeftClaim, Store
 from oncommit.relay.writing import Writing
 
@@ -65,7 +66,10 @@ class Suspects:
         lane.forget()
 
     async def _charge(self, lane: Lane, place: int, store: Store) -> None:
-        crashes = await store.charge_crash(lane.lane, lane.epoch, place)
+        try:
+            crashes = await store.charge_crash(lane.lane, lane.epoch, place)
+        except REFUSED:  # a row that cannot be charged must not be tried for ever
+            crashes = self._settings.crash_limit
         if crashes >= self._settings.crash_limit:
             reason = f"alone in flight when its relay died, {crashes} times"
             await store.bury(

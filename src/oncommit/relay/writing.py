@@ -21,7 +21,7 @@ from oncommit.brokers.row import FetchedRow
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.outcomes import Verdict, judge
 from oncommit.relay.settings import RelaySettings
-from oncommit.relay.settling import settle
+from oncommit.relay.settling import fail, settle
 from oncommit.relay.store import Store
 from oncommit.retry import RetryPolicy
 
@@ -107,11 +107,11 @@ class Writing:
 
     async def _write(self, store: Store, settled: Settled) -> None:
         verdict = settled.verdict
+        keep = self._settings.dead_letter_days * 86400
         if verdict.burials:
-            keep = self._settings.dead_letter_days * 86400
             await store.bury([burial for _, burial in verdict.burials], keep=keep)
         if verdict.failures:
-            await store.fail([failure for _, failure in verdict.failures])
+            await fail(store, [failure for _, failure in verdict.failures], keep=keep)
         age = self._clock() - settled.published_at
         sent = [(row.lane, row.place, age) for row in verdict.sent]
         self.sent += await settle(store, settled.epochs, sent, batch=settled.number, archive=self._settings.archive)

@@ -1,5 +1,8 @@
 -- Events that nobody will try again by itself move to the dead letters, on lanes that are still ours (as in settle.sql).
 -- One that died before under the same id begins no second record: its history grows.
+--
+-- Whatever the row says, it finds a place: nothing else takes out of the way what nobody can send. So counts end where
+-- integers do, and of two bodies, which only a writer that vouches for his rows can have given it, the payload is kept.
 WITH batch AS MATERIALIZED (
     SELECT w.lane, w.epoch FROM unnest($1::smallint[], $2::bigint[]) AS w (lane, epoch)
 ), fence AS MATERIALIZED (
@@ -26,10 +29,12 @@ INSERT INTO oncommit.dead_letter (
     correlation_id, causation_id, headers, payload, data)
 SELECT
     'outbox', g.sink, g.event_id::text, g.event_id, g.id, g.lane, g.saga_id,
-    g.attempts + CASE WHEN g.reason = 'crashed' THEN 0 ELSE 1 END, g.crashes, g.max_attempts,
+    greatest(least(g.attempts, 2147483646) + CASE WHEN g.reason = 'crashed' THEN 0 ELSE 1 END, 0), greatest(g.crashes, 0),
+    g.max_attempts,
     g.reason, g.error_type, g.error, g.created_at, oncommit.now() + make_interval(secs => $11::float8),
     g.priority, g.schema_version, g.event_type, g.aggregate_type, g.aggregate_id, g.key, g.topic, g.content_type,
-    g.correlation_id, g.causation_id, g.headers, g.payload, g.data
+    g.correlation_id, g.causation_id, g.headers, g.payload,
+    CASE WHEN g.payload IS NULL THEN g.data END
 FROM gone g
 ON CONFLICT ON CONSTRAINT dead_letter_message DO UPDATE
 SET state = 'dead', reason = excluded.reason, error_type = excluded.error_type, error_message = excluded.error_message,

@@ -12,7 +12,7 @@ WITH charged AS (
     SELECT DISTINCT lane, id FROM charged
 )
 UPDATE oncommit.outbox o
-SET crashes = o.crashes + 1
+SET crashes = least(o.crashes, 2147483646) + 1
 FROM once
 WHERE o.sink = $7::text AND o.lane = once.lane AND o.id = once.id
 RETURNING o.lane, o.id, o.crashes

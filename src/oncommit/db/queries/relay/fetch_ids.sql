@@ -4,16 +4,46 @@ WITH mine AS MATERIALIZED (
     SELECT w.lane, w.epoch
     FROM unnest($1::smallint[], $2::bigint[]) AS w (lane, epoch)
     JOIN oncommit.outbox_lane l ON l.sink = $3::text AND l.lane = w.lane AND l.owner = $4::uuid AND l.epoch = w.epoch
-), found AS MATERIALIZED (
-    SELECT o.*, mine.epoch, sum(o.bytes) OVER (ORDER BY o.lane < 64, o.id, o.lane) - o.bytes AS before
-    FROM unnest($5::smallint[], $6::bigint[]) AS wanted (lane, id)
-    JOIN mine ON mine.lane = wanted.lane
-    JOIN oncommit.outbox_wire o ON o.sink = $7::text AND o.lane = wanted.lane AND o.id = wanted.id
+), found AS (
+    SELECT r.*, sum(r.stored) OVER (ORDER BY r.lane < 64, r.nth, r.lane) - r.stored AS before
+    FROM (
+        SELECT o.*, mine.epoch, o.id AS nth,
+               200 + pg_column_size(o.headers) + coalesce(
+                   pg_column_size(o.payload) * CASE WHEN pg_column_compression(o.payload) IS NULL THEN 1 ELSE 4 END,
+                   pg_column_size(o.data) * CASE WHEN pg_column_compression(o.data) IS NULL THEN 1 ELSE 4 END,
+                   0) AS stored
+        FROM unnest($5::smallint[], $6::bigint[]) AS wanted (lane, id)
+        JOIN mine ON mine.lane = wanted.lane
+        JOIN oncommit.outbox o ON o.sink = $7::text AND o.lane = wanted.lane AND o.id = wanted.id
+    ) r
+), sized AS (
+    SELECT r.*, sum(r.bytes) OVER (ORDER BY r.lane < 64, r.nth, r.lane) - r.bytes AS before
+    FROM (
+        SELECT b.*, 200 + octet_length(b.headers) + coalesce(octet_length(b.body), 0) AS bytes
+        FROM (
+            SELECT lane, epoch, id, nth, event_id, event_type, aggregate_type, aggregate_id, topic, content_type,
+                   correlation_id, causation_id, saga_id, schema_version, priority, attempts, crashes, max_attempts,
+                   -- Within what clients can tell: plain SQL may have written infinity, or a year that no datetime holds.
+                   greatest(least(created_at, '9999-12-30 00:00:00+00'), '0001-01-02 00:00:00+00') AS created_at,
+                   oncommit.ordering_key(key, aggregate_type, aggregate_id) AS key,
+                   -- Each for itself: before PostgreSQL 17, infinity less a time was an error.
+                   CASE WHEN available_at IS NULL THEN 0::float8
+                        ELSE extract(epoch FROM available_at)::float8 - extract(epoch FROM oncommit.now())::float8
+                   END AS wait,
+                   headers::text AS headers,
+                   coalesce(convert_to(payload::text, 'UTF8'), data) AS body,
+                   payload IS NOT NULL AS is_json
+            FROM found
+            WHERE before <= $8::bigint
+            -- So that each body is made once.
+            OFFSET 0
+        ) b
+    ) r
 ), taken AS MATERIALIZED (
-    SELECT * FROM found WHERE before <= $8::bigint
+    SELECT * FROM sized WHERE before <= $9::bigint
 ), claim AS (
     INSERT INTO oncommit.outbox_claim (relay_id, sink, batch, lane, epoch, first_id, last_id, rows, alone)
-    SELECT $9::uuid, $10::text, $11::bigint, t.lane, t.epoch, min(t.id), max(t.id), count(*),
+    SELECT $10::uuid, $11::text, $12::bigint, t.lane, t.epoch, min(t.id), max(t.id), count(*),
            false
     FROM taken t
     WHERE set_config('synchronous_commit',
