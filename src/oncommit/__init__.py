@@ -4,12 +4,13 @@ from oncommit import errors
 from oncommit._version import __version__
 from oncommit.errors import OncommitError
 from oncommit.message import Event, SupportsEvent
-from oncommit.outbox import Outbox
+from oncommit.outbox import Optimistic, Outbox
 from oncommit.telemetry import caused_by, correlated
 
 __all__ = [
     "Event",
     "OncommitError",
+    "Optimistic",
     "Outbox",
     "SupportsEvent",
     "__version__",

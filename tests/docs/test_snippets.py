@@ -50,6 +50,8 @@ async def test_page(
     page: Path, database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", database.dsn)
+    if "NATS_URL" in program(page):
+        monkeypatch.setenv("NATS_URL", request.getfixturevalue("oncommit_nats").url)
     monkeypatch.chdir(tmp_path)
     code = compile(program(page), str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     names = {"__name__": f"snippets_{page.stem}"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -68,6 +69,11 @@ class FetchedRow(msgspec.Struct, gc=False):
             self.traceparent = trace
             self.tracestate = state if isinstance(state, str) else None
         self.headers = headers
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether its sender may be at it right now: it waits without having failed, and not for ever."""
+        return 0 < self.wait < math.inf and self.attempts == 0
 
     def body(self) -> Body:
         """The payload, byte for byte as it was written."""

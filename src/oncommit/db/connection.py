@@ -55,6 +55,8 @@ class Driver(msgspec.Struct, frozen=True):
     on_commit: Callable[..., None] | None = None
     awaits: Callable[[Any], bool] | None = None
     """Whether a commit that looks blocking can wait for something async."""
+    tells: Callable[[Any], bool] | None = None
+    """Whether it surely knows of its commit; without it, it does where there is ``on_commit``."""
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -107,6 +109,7 @@ def _load(known: _Known) -> Driver:
         check=module.check if known.check else None,
         on_commit=module.on_commit if known.hooks else None,
         awaits=getattr(module, "awaits", None) if known.hooks else None,
+        tells=getattr(module, "tells", None) if known.hooks else None,
     )
 
 

@@ -23,7 +23,7 @@ def migrate_hint(schema: str) -> str:
 
 def translate(error: BaseException, schema: str) -> OncommitError | None:
     """Our error for a driver's, or None where the driver's own should fly on."""
-    state = _sqlstate(error)
+    state = sqlstate(error)
     if state in _MISSING:
         return SchemaMissing(f"the tables of oncommit are not in schema {schema!r}: {migrate_hint(schema)}")
     if state in _OUTDATED:
@@ -33,7 +33,7 @@ def translate(error: BaseException, schema: str) -> OncommitError | None:
     return None
 
 
-def _sqlstate(error: BaseException) -> str | None:
+def sqlstate(error: BaseException) -> str | None:
     """The SQLSTATE of an error, also through the wrappers of SQLAlchemy (``orig``) and Django (``__cause__``)."""
     for candidate in (error, getattr(error, "orig", None), error.__cause__):
         state = getattr(candidate, "sqlstate", None)

@@ -7,9 +7,12 @@ and changes nothing; a process that dies before its hook leaves the events to th
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final
+from uuid import UUID
+
+import msgspec
 
 from oncommit.errors import ConfigError
 from oncommit.message import Event
@@ -23,6 +26,64 @@ _NOT_AWAITED: Final = (
     "after_commit gave something to await, but this session is a blocking one; its %d event(s) are committed and safe, "
     "first %s: give a plain function"
 )
+
+
+class Added(msgspec.Struct):
+    """What one transaction has added, as those behind its commit need it."""
+
+    events: list[Event[Any]] = []
+    reserved: list[UUID] = []
+    """Ids of those that are to be sent at once."""
+
+    def extend(self, other: Added) -> None:
+        """More of the same transaction."""
+        self.events += other.events
+        self.reserved += other.reserved
+
+    def once(self) -> Added:
+        """Each event once, though it was added again after its savepoint had been rolled back."""
+        return Added(list({event.id: event for event in self.events}.values()), list(dict.fromkeys(self.reserved)))
+
+
+class Behind:
+    """All that happens behind a commit: reserved events go to the sender, then the application hears of its events.
+
+    Everything that does not have to wait comes first, so that a slow hook delays nothing of ours.
+    """
+
+    def __init__(self, hook: AfterCommit | None, offer: Callable[[Sequence[UUID]], None] | None) -> None:
+        self._hook = hook
+        self._offer = offer
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anything happens at all."""
+        return self._hook is not None or self._offer is not None
+
+    @property
+    def hears(self) -> bool:
+        """Whether the application wants to hear of every commit."""
+        return self._hook is not None
+
+    def check_blocking(self) -> None:
+        """Refuse what a blocking session cannot do, while there is still something to refuse."""
+        if self._hook is not None:
+            check_blocking(self._hook)
+
+    def committed(self, added: Added) -> Awaitable[None] | None:
+        """Never raises; what comes back is to be awaited."""
+        self._send(added)
+        return fire(self._hook, tuple(added.events)) if self._hook is not None and added.events else None
+
+    def committed_blocking(self, added: Added) -> None:
+        """The same where nothing can be awaited."""
+        self._send(added)
+        if self._hook is not None and added.events:
+            fire_blocking(self._hook, tuple(added.events))
+
+    def _send(self, added: Added) -> None:
+        if self._offer is not None and added.reserved:
+            self._offer(added.reserved)
 
 
 def fire(hook: AfterCommit, events: tuple[Event[Any], ...]) -> Awaitable[None] | None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+import logging
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 from uuid import UUID
 
+from oncommit.brokers.base import Broker
 from oncommit.db.calls import Work
 from oncommit.db.connection import Driver, driver_for
+from oncommit.db.pools import is_pool
 from oncommit.errors import ConfigError
 from oncommit.identifiers import DEFAULT_SCHEMA, DEFAULT_SINK, check_schema, check_sink
 from oncommit.message import DEFAULT_MAX_PAYLOAD, Event, SupportsEvent
 from oncommit.outbox import transaction, write
-from oncommit.outbox.hooks import AfterCommit, check_blocking, fire, fire_blocking
+from oncommit.outbox.hooks import Added, AfterCommit, Behind
+from oncommit.outbox.optimistic import Observer, Optimistic, OptimisticStats
 from oncommit.outbox.rows import Limits, Prepared, prepare
+from oncommit.outbox.sender import sender_for
 
 if TYPE_CHECKING:
     import asyncpg
@@ -25,6 +30,16 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
     from oncommit.db.connection import AsyncHandle, AsyncpgHandle, DjangoHandle, SyncHandle
+
+    AnyPool: TypeAlias = (
+        asyncpg.Pool[Any]
+        | psycopg_pool.AsyncConnectionPool[Any]
+        | psycopg_pool.ConnectionPool[Any]
+        | AsyncEngine
+        | sqlalchemy.Engine
+    )
+
+log: Final = logging.getLogger("oncommit.outbox")
 
 
 class Outbox:
@@ -48,7 +63,10 @@ class Outbox:
         sinks: Iterable[str] = (DEFAULT_SINK,),
         max_payload: int = DEFAULT_MAX_PAYLOAD,
         strict_order: bool = False,
-        after_commit: AfterCommit | None = None,
+        after_commit: AfterCommit | AnyPool | str | None = None,
+        broker: Broker | str | Mapping[str, Broker | str] | None = None,
+        optimistic: Optimistic | bool = True,
+        on_sent: Observer | None = None,
     ) -> None:
         """Settings that all its adds share.
 
@@ -56,6 +74,10 @@ class Outbox:
         sent. ``strict_order``: writers of one key wait for each other's commit. ``after_commit``: called with the
         events once their transaction has committed, where the session has such a hook (SQLAlchemy sessions, Django,
         ``outbox.transaction``); a plain function everywhere, an async one where the session is async.
+
+        With a pool, an engine or a DSN as ``after_commit``, and a ``broker`` (a URL or an adapter, or one for each
+        sink), events are sent right after their commit, in the background; ``optimistic=False`` leaves all to the
+        relay. ``on_sent`` is told of each. Then ``close`` the outbox before its pool.
         """
         self._schema = check_schema(schema)
         names = [sinks] if isinstance(sinks, str) else list(sinks)
@@ -65,17 +87,20 @@ class Outbox:
         if isinstance(max_payload, bool) or not isinstance(max_payload, int) or max_payload < 1:
             msg = f"max_payload must be a number of bytes, not {max_payload!r}"
             raise ConfigError(msg)
-        if after_commit is not None and not callable(after_commit):
-            msg = f"after_commit must be a function of the committed events, not a {type(after_commit).__name__}"
-            raise ConfigError(msg)
         self._limits = Limits(frozenset(check_sink(name) for name in names), max_payload)
         self._strict_order = strict_order
-        self._after_commit = after_commit
+        self._sender = sender_for(
+            after_commit, broker, self._schema, self._limits.sinks, optimistic=optimistic, on_sent=on_sent
+        )
+        hook = None if after_commit is None or is_pool(after_commit) else _checked(after_commit)
+        self._behind = Behind(hook, self._sender.offer if self._sender else None)
+        self._may_reserve = True
+        self._warned = False
         self._drivers: dict[type, Driver] = {}
         self._tables_seen = False
         # Adds inside `outbox.transaction`, by the identity of the connection it handed out; an entry lives as long as
         # the block, which holds the connection, so an identity cannot be taken over meanwhile.
-        self._open: dict[int, list[Event[Any]]] = {}
+        self._open: transaction.Open = {}
 
     @overload
     def add(
@@ -104,18 +129,19 @@ class Outbox:
         it, of ``SchemaError`` for missing tables: all of them before anything was written, with the transaction usable.
         """
         driver = self._driver(connection)
-        if self._after_commit is not None and driver.on_commit is not None and not _can_await(driver, connection):
-            check_blocking(self._after_commit)
+        if driver.on_commit is not None and not _can_await(driver, connection):
+            self._behind.check_blocking()
         prepared = prepare(events, self._limits)
         if driver.check is not None:
             driver.check(connection)
         strict = self._strict_order if strict_order is None else strict_order
-        outcome = driver.run(connection, self._work(prepared, strict_order=strict), self._schema)
-        if self._after_commit is None or not prepared.events:
+        reserving = self._wish(driver, connection, prepared) if self._sender is not None else None
+        outcome = driver.run(connection, self._work(prepared, reserving, strict_order=strict), self._schema)
+        if not self._behind.is_wanted or not prepared.events:
             return outcome
         if driver.is_async:
-            return self._noted(driver, connection, prepared, outcome)
-        self._note(driver, connection, prepared.events, outcome)
+            return self._noted(driver, connection, prepared, outcome, reserving)
+        self._note(driver, connection, prepared.events, outcome, reserving)
         return outcome
 
     def check(self, *events: Event[Any] | SupportsEvent) -> None:
@@ -149,7 +175,26 @@ class Outbox:
         Events whose savepoint was rolled back inside the block may still be among those that ``after_commit`` hears
         of; events of a transaction that was rolled back never are.
         """
-        return transaction.begin(pool, self._open, self._after_commit)
+        return transaction.begin(pool, self._open, self._behind)
+
+    @property
+    def optimistic(self) -> OptimisticStats | None:
+        """What became of the events that were sent behind their commit; nothing where none are."""
+        return self._sender.stats if self._sender is not None else None
+
+    async def close(self) -> None:
+        """Let sends that are under way end, within their limit, and let go of broker and connections.
+
+        Call it before the pool is closed, or the process ends. What was not sent by then, the relay sends. The outbox
+        can go on writing.
+        """
+        if self._sender is not None:
+            await self._sender.close()
+
+    def close_blocking(self) -> None:
+        """As ``close``, for applications without an event loop."""
+        if self._sender is not None:
+            self._sender.close_blocking()
 
     def _driver(self, connection: object) -> Driver:
         driver = self._drivers.get(type(connection))
@@ -157,30 +202,86 @@ class Outbox:
             driver = self._drivers[type(connection)] = driver_for(connection)
         return driver
 
-    def _work(self, prepared: Prepared, *, strict_order: bool) -> Work[tuple[UUID, ...]]:
+    def _work(
+        self, prepared: Prepared, reserving: write.Reserving | None, *, strict_order: bool
+    ) -> Work[tuple[UUID, ...]]:
         if not self._tables_seen:
             yield from write.ensure_tables(self._schema)
+            if self._sender is not None:
+                self._may_reserve = yield from write.may_reserve(self._schema)
+                if not self._may_reserve:
+                    log.warning(
+                        "nothing is sent right after its commit: this role may not SELECT from outbox, outbox_lane and "
+                        "the sequence outbox_id_seq in schema %s; grant it, or say Outbox(optimistic=False)",
+                        self._schema,
+                    )
             self._tables_seen = True
-        return (yield from write.add(prepared, self._schema, strict_order=strict_order))
+        if not self._may_reserve:
+            reserving = None
+        return (yield from write.add(prepared, self._schema, strict_order=strict_order, reserving=reserving))
+
+    def _wish(self, driver: Driver, connection: Any, prepared: Prepared) -> write.Reserving | None:
+        """The wish to have these reserved, where somebody will surely hear of the commit and can send."""
+        sender = self._sender
+        if sender is None or not prepared.events:
+            return None
+        in_block = id(connection) in self._open
+        told = in_block or (driver.on_commit is not None and (driver.tells is None or driver.tells(connection)))
+        if told and sender.needs_loop and not _can_await(driver, connection):
+            told = False
+            if not self._warned:
+                self._warned = True
+                log.warning(
+                    "events of blocking sessions are left to the relay, since after_commit is a pool of asyncio: "
+                    "give a blocking pool, an engine or a DSN"
+                )
+        if told and sender.is_ready({event.sink for event in prepared.events}, len(prepared.events)):
+            return write.Reserving(sender.settings.limit)
+        return None
 
     async def _noted(
-        self, driver: Driver, connection: Any, prepared: Prepared, outcome: Awaitable[tuple[UUID, ...]]
+        self,
+        driver: Driver,
+        connection: Any,
+        prepared: Prepared,
+        outcome: Awaitable[tuple[UUID, ...]],
+        reserving: write.Reserving | None,
     ) -> tuple[UUID, ...]:
         added = await outcome
-        self._note(driver, connection, prepared.events, added)
+        self._note(driver, connection, prepared.events, added, reserving)
         return added
 
-    def _note(self, driver: Driver, connection: Any, events: tuple[Event[Any], ...], added: tuple[UUID, ...]) -> None:
-        """Remember what is new for the hook behind the commit."""
-        ids = set(added)
-        new = tuple([event for event in events if event.id in ids])
-        if not new or self._after_commit is None:
+    def _note(
+        self,
+        driver: Driver,
+        connection: Any,
+        events: tuple[Event[Any], ...],
+        ids: tuple[UUID, ...],
+        reserving: write.Reserving | None,
+    ) -> None:
+        """Remember what is new for what happens behind the commit."""
+        new = set(ids)
+        added = Added([event for event in events if event.id in new], reserving.ids if reserving else [])
+        if self._sender is not None:
+            self._sender.stats.skip(len(added.events) - len(added.reserved))
+        if not added.events or not self._behind.is_wanted:
             return
         if (block := self._open.get(id(connection))) is not None:
-            block.extend(new)
-        elif driver.on_commit is not None:
-            call = fire if _can_await(driver, connection) else fire_blocking
-            driver.on_commit(connection, partial(call, self._after_commit, new))
+            block.extend(added)
+        elif driver.on_commit is not None and (self._behind.hears or added.reserved):
+            call = self._behind.committed if _can_await(driver, connection) else self._behind.committed_blocking
+            driver.on_commit(connection, partial(call, added))
+
+
+def _checked(hook: Any) -> AfterCommit:
+    if not callable(hook):
+        msg = (
+            "after_commit must be a function of the committed events, or a pool, an engine or a DSN to send with, "
+            f"not a {type(hook).__name__}"
+        )
+        raise ConfigError(msg)
+    function: AfterCommit = hook
+    return function
 
 
 def _can_await(driver: Driver, connection: Any) -> bool:

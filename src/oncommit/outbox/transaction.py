@@ -12,10 +12,9 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from typing import Any, Final
 
 from oncommit.errors import UnsupportedConnection
-from oncommit.message import Event
-from oncommit.outbox.hooks import AfterCommit, check_blocking, fire, fire_blocking
+from oncommit.outbox.hooks import Added, Behind
 
-Open = dict[int, list[Event[Any]]]
+Open = dict[int, Added]
 
 _ASYNC: Final = {
     ("asyncpg", "Pool"),
@@ -26,17 +25,14 @@ _ASYNC: Final = {
 _SYNC: Final = {("psycopg_pool", "ConnectionPool"), ("psycopg_pool", "NullConnectionPool"), ("sqlalchemy", "Engine")}
 
 
-def begin(
-    pool: Any, blocks: Open, hook: AfterCommit | None
-) -> AbstractAsyncContextManager[Any] | AbstractContextManager[Any]:
+def begin(pool: Any, blocks: Open, behind: Behind) -> AbstractAsyncContextManager[Any] | AbstractContextManager[Any]:
     """The context manager for this kind of pool."""
     names = {(cls.__module__.partition(".")[0], cls.__name__) for cls in type(pool).__mro__}
     if names & _ASYNC:
-        return _async_block(pool, blocks, hook)
+        return _async_block(pool, blocks, behind)
     if names & _SYNC:
-        if hook is not None:
-            check_blocking(hook)
-        return _sync_block(pool, blocks, hook)
+        behind.check_blocking()
+        return _sync_block(pool, blocks, behind)
     msg = (
         f"a {type(pool).__module__}.{type(pool).__qualname__} is no pool: pass an asyncpg pool, a psycopg pool or a "
         "SQLAlchemy engine; with a session, add to it and commit it as usual"
@@ -45,34 +41,28 @@ def begin(
 
 
 @asynccontextmanager
-async def _async_block(pool: Any, blocks: Open, hook: AfterCommit | None) -> AsyncIterator[Any]:
-    events: list[Event[Any]] = []
+async def _async_block(pool: Any, blocks: Open, behind: Behind) -> AsyncIterator[Any]:
+    added = Added()
     async with _opened_async(pool) as connection:
-        blocks[id(connection)] = events
+        blocks[id(connection)] = added
         try:
             yield connection
         finally:
             del blocks[id(connection)]
-    if hook is not None and events and (outcome := fire(hook, _once(events))) is not None:
+    if (outcome := behind.committed(added.once())) is not None:
         await outcome
 
 
 @contextmanager
-def _sync_block(pool: Any, blocks: Open, hook: AfterCommit | None) -> Iterator[Any]:
-    events: list[Event[Any]] = []
+def _sync_block(pool: Any, blocks: Open, behind: Behind) -> Iterator[Any]:
+    added = Added()
     with _opened_sync(pool) as connection:
-        blocks[id(connection)] = events
+        blocks[id(connection)] = added
         try:
             yield connection
         finally:
             del blocks[id(connection)]
-    if hook is not None and events:
-        fire_blocking(hook, _once(events))
-
-
-def _once(events: list[Event[Any]]) -> tuple[Event[Any], ...]:
-    """Each event once, though it was added again after its savepoint had been rolled back."""
-    return tuple({event.id: event for event in events}.values())
+    behind.committed_blocking(added.once())
 
 
 @asynccontextmanager

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from oncommit import ids
 from oncommit.db.calls import Call, Work
 from oncommit.db.failures import migrate_hint
@@ -33,18 +35,29 @@ def ensure_tables(schema: str) -> Work[None]:
         raise SchemaOutdated(msg)
 
 
-def add(prepared: Prepared, schema: str, *, strict_order: bool) -> Work[tuple[UUID, ...]]:
-    """Write the events; the result are the ids that are new to this database, in the order of the call."""
+def add(
+    prepared: Prepared, schema: str, *, strict_order: bool, reserving: Reserving | None = None
+) -> Work[tuple[UUID, ...]]:
+    """Write the events; the result are the ids that are new to this database, in the order of the call.
+
+    Where the caller would send them behind the commit, they are reserved for him if that can be; ``reserving`` then
+    says which were.
+    """
     if not prepared.rows:
         return ()
     if strict_order and (keys := order_keys(prepared)):
         yield lock(keys, schema)
     known = offer(prepared)
-    if not known and not any(prepared.times):
+    if reserving is not None and may_be_reserved(prepared, known):
+        written = yield reserve(prepared, reserving.limit, schema)
+        reserving.ids = [as_uuid(event_id) for event_id, reserved in written if reserved]
+        new = {as_uuid(event_id): False for event_id, _ in written}
+    elif not known and not any(prepared.times):
         yield insert_fresh(prepared, schema)
         return tuple([event.id for event in prepared.events])
-    written = yield insert(prepared, schema)
-    new = {as_uuid(event_id): bool(delayed) for event_id, delayed in written}
+    else:
+        written = yield insert(prepared, schema)
+        new = {as_uuid(event_id): bool(delayed) for event_id, delayed in written}
     suspects = [event_id for event_id in new if event_id in known]
     if suspects:
         live = [event_id for event_id in suspects if not new[event_id]]
@@ -52,7 +65,38 @@ def add(prepared: Prepared, schema: str, *, strict_order: bool) -> Work[tuple[UU
         returned = yield Call(query("outbox/take_back", schema), [live, delayed])
         for (event_id,) in returned:
             del new[as_uuid(event_id)]
+        if reserving is not None:
+            reserving.ids = [event_id for event_id in reserving.ids if event_id in new]
     return tuple([event.id for event in prepared.events if event.id in new])
+
+
+class Reserving(msgspec.Struct):
+    """The wish to have events reserved, and what came of it."""
+
+    limit: float
+    ids: list[UUID] = []
+
+
+def may_be_reserved(prepared: Prepared, known: frozenset[UUID]) -> bool:
+    """Whether these may be sent behind the commit, as far as they themselves go.
+
+    Delayed ones are not: their time decides. Nor several of which the database may know one: where that one is left
+    out, since another transaction has just written it, those behind it in its key would be sent before it (O-known).
+    """
+    return not any(prepared.times) and (not known or len(prepared.rows) == 1)
+
+
+def reserve(prepared: Prepared, limit: float, schema: str) -> Call:
+    """The one statement for events that may be sent behind the commit: says which are new, and which were reserved."""
+    if len(prepared.rows) == 1:
+        return Call(query("optimistic/reserve_one", schema), [*prepared.rows[0], limit])
+    return Call(query("optimistic/reserve_many", schema), [*columns(prepared), limit])
+
+
+def may_reserve(schema: str) -> Work[bool]:
+    """Ask once whether this role may look at what a reservation depends on."""
+    ((allowed,),) = yield Call(query("optimistic/allowed", schema))
+    return bool(allowed)
 
 
 def insert_fresh(prepared: Prepared, schema: str) -> Call:

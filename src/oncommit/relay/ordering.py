@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -28,8 +28,15 @@ class Row(Protocol):
     def wait(self) -> float:
         """Seconds until it may go; 0 for now, infinity for a parked head."""
 
+    @property
+    def is_reserved(self) -> bool:
+        """Whether it waits for its sender, who may be done at any moment, and not for its time."""
+
 
 R = TypeVar("R", bound=Row)
+
+LOOK_AGAIN: Final = 0.02
+"""Seconds until a reserved row is looked at again; then each time for as long as it has waited so far."""
 
 
 class Block(msgspec.Struct):
@@ -43,6 +50,8 @@ class Block(msgspec.Struct):
     """When the head may be tried."""
     followed: bool = False
     """Whether others were passed over; if not, there is nothing to come back for."""
+    since: float = 0.0
+    """When it began to wait."""
 
 
 class Admission(msgspec.Struct, Generic[R]):
@@ -80,17 +89,17 @@ class LaneOrder:
             if row.ordering_key is None:
                 (go if row.wait <= 0 else held).append(row)
                 if row.wait > 0:
-                    self._block(f"\0{row.place}", row.place, now + row.wait)
+                    self._wait_for(f"\0{row.place}", row, now)
                 continue
             block = self._blocked.get(row.ordering_key)
             if block is not None and not (row.place == block.head and row.wait <= 0):
                 if row.place == block.head:
-                    block.due = now + row.wait
+                    block.due = now + _patience(row, now - block.since)
                 else:
                     self._follow(block, row.place)
                 held.append(row)
             elif row.wait > 0:
-                self._block(row.ordering_key, row.place, now + row.wait)
+                self._wait_for(row.ordering_key, row, now)
                 held.append(row)
             else:
                 go.append(row)
@@ -156,6 +165,13 @@ class LaneOrder:
         self.rewind(1)
         self._blocked = {name: block for name, block in self._blocked.items() if block.head in flying}
 
+    def _wait_for(self, name: str, row: Row, now: float) -> None:
+        """A row is not due: its key waits for it."""
+        known = self._blocked.get(name)
+        since = known.since if known is not None and known.head == row.place else now
+        self._block(name, row.place, now + _patience(row, now - since))
+        self._blocked[name].since = since
+
     def _block(self, name: str, head: int, due: float) -> None:
         block = self._blocked.get(name)
         if block is None:
@@ -172,3 +188,12 @@ class LaneOrder:
     def _follow(block: Block, row_id: int) -> None:
         block.low = min(block.low, row_id) if block.followed else row_id
         block.followed = True
+
+
+def _patience(row: Row, waited: float) -> float:
+    """Seconds until a row that is not due is looked at again.
+
+    At its time; but a reservation ends, as a rule, long before it lapses, and its key would stand still meanwhile
+    (R-reserved).
+    """
+    return min(row.wait, max(waited, LOOK_AGAIN)) if row.is_reserved else row.wait

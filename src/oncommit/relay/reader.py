@@ -25,6 +25,8 @@ from oncommit.relay.limits import Limits
 from oncommit.relay.store import Store, Stretch, Window
 
 SWEEP_LIMIT: Final = 1000
+NOTE_EVERY: Final = 1000
+"""Ids; as in note_settled.sql."""
 
 
 class Batch(msgspec.Struct):
@@ -52,6 +54,8 @@ class Reader:
         self._limits = limits
         self._late = LateCommits()
         self._batches = 0
+        self._told = -NOTE_EVERY
+        """Up to where senders have been told, at least for the lanes that were ours then."""
 
     def forget(self, lanes: Iterable[Lane]) -> None:
         """After a broken connection: nothing that was noted counts any more (S-forget)."""
@@ -100,6 +104,19 @@ class Reader:
         for lane in lanes.values():
             lane.read_begins()
         return Batch(self._batches, [], {number: lane.order.rewinds for number, lane in lanes.items()}, [])
+
+    async def note_settled(self, lanes: Iterable[Lane]) -> None:
+        """Let senders know from where on they have to look whether a lane is empty (O-settled).
+
+        What is `sure` was found by statements that are over, so the snapshot of this one is younger.
+        """
+        sure, noted = self._late.sure, self._late.noted
+        if not noted or (sure - self._told < NOTE_EVERY and noted >= self._told):
+            return
+        epochs = {lane.lane: lane.epoch for lane in lanes if not lane.leaving}
+        if epochs:
+            await self._store.note_settled(epochs, sure=sure, noted=noted)
+            self._told = sure
 
     async def _sweep(self, lanes: dict[int, Lane], stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Rows of these stretches that nobody has seen yet, and that need not wait."""

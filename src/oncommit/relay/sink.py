@@ -155,6 +155,7 @@ class SinkRelay:
         now = self._clock()
         if now - self._tended >= TEND_EVERY:
             await self.lanes.tend(store, can_serve=not self._circuit.is_open)
+            await self._reader.note_settled(self.lanes.owned.values())
             self._tended = now
 
     def _serve(self, *, serves: bool) -> None:

@@ -202,6 +202,14 @@ class Store:
         """Who may have drawn an id and not committed yet."""
         return [holder for (holder,) in await self._fetch("holders")]
 
+    async def note_settled(self, lanes: dict[int, int], *, sure: int, noted: int) -> list[int]:
+        """Note how far these lanes are empty for good; those where it was worth a write."""
+        rows = await self._fetch(
+            "note_settled", noted, list(lanes), list(lanes.values()), self._sink, self._relay, sure, sure, self._sink,
+            self._sink, self._relay,
+        )  # fmt: skip
+        return [lane for (lane,) in rows]
+
     async def sweep(self, stretches: Sequence[Stretch], *, most: int) -> list[tuple[int, int, int, int, str | None]]:
         """Lane, epoch, rescan, place and key of the rows in these stretches."""
         lanes, epochs, lows, highs = zip(*stretches, strict=True)

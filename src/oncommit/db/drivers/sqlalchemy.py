@@ -13,14 +13,14 @@ from sqlalchemy.exc import InvalidRequestError, PendingRollbackError, ResourceCl
 
 from oncommit.db import calls
 from oncommit.db.calls import Call, Rows, Work
-from oncommit.db.drivers.sqlalchemy_hooks import awaits, on_commit, unscoped
+from oncommit.db.drivers.sqlalchemy_hooks import awaits, on_commit, tells, unscoped
 from oncommit.db.failures import translate
 from oncommit.db.sql import percent_style
 from oncommit.errors import ConnectionClosed, NotInTransaction, TransactionFailed, UnsupportedConnection
 
 T = TypeVar("T")
 
-__all__ = ["awaits", "connection_of", "on_commit", "run", "run_async"]
+__all__ = ["awaits", "connection_of", "on_commit", "run", "run_async", "tells"]
 
 _STYLES: Final = {"asyncpg": False, "psycopg": True, "psycopg_async": True}
 

@@ -73,6 +73,14 @@ def awaits(handle: Any) -> bool:
         return True
 
 
+def tells(handle: Any) -> bool:
+    """Whether this session will hear of the commit: not surely where it works in somebody else's transaction."""
+    try:
+        return not isinstance(sync_session(handle).get_bind(), Connection)
+    except SQLAlchemyError:  # as in awaits
+        return False
+
+
 def unscoped(handle: Any) -> Any:
     """The session that a scoped one stands for."""
     registry = getattr(handle, "registry", None)

@@ -3,6 +3,7 @@
 -- Safe under concurrency: a lane that was lost, or is not under the epoch we know, gives nothing. Rows are not locked;
 -- nobody else may publish from a lane, and settling asks for owner and epoch again. The claim is durable before the
 -- caller hears of it, whatever the session's settings (F-durable claim): set_config holds for this transaction alone.
+-- What is not due is not claimed: it will not be published from this batch, and costs no write.
 --
 -- An index scan a lane, from its floor (F-floor); one scan over all lanes in the order of ids would be six times dearer.
 -- A row is taken while the budget of bytes is not used up before it, so the first always fits; urgent lanes come first.
@@ -60,7 +61,8 @@ WITH mine AS MATERIALIZED (
     SELECT $11::uuid, $12::text, $13::bigint, t.lane, t.epoch, min(t.id), max(t.id), count(*),
            $14::boolean
     FROM taken t
-    WHERE set_config('synchronous_commit',
+    WHERE t.wait <= 0
+      AND set_config('synchronous_commit',
                      replace(current_setting('synchronous_commit'), 'off', 'on'), true) IS NOT NULL
     GROUP BY t.lane, t.epoch
 )

@@ -46,7 +46,8 @@ WITH mine AS MATERIALIZED (
     SELECT $10::uuid, $11::text, $12::bigint, t.lane, t.epoch, min(t.id), max(t.id), count(*),
            false
     FROM taken t
-    WHERE set_config('synchronous_commit',
+    WHERE t.wait <= 0
+      AND set_config('synchronous_commit',
                      replace(current_setting('synchronous_commit'), 'off', 'on'), true) IS NOT NULL
     GROUP BY t.lane, t.epoch
 )
