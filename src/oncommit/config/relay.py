@@ -9,9 +9,12 @@ from typing import Annotated, Final
 import msgspec
 
 from oncommit.config.definition import Clash, Nested, Setting, check_values
-from oncommit.config.kinds import SECONDS, SIZE, SWITCH, names, text, whole
+from oncommit.config.kinds import SECONDS, SIZE, SWITCH, choice, names, text, whole
 from oncommit.identifiers import check_sink
 from oncommit.retry import Backoff, RetryPolicy, policy_of
+
+CONTINUE: Final = "continue"
+PARK_KEY: Final = "park_key"
 
 RETRY: Final = Nested(
     {
@@ -59,6 +62,13 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
         int, Setting("An event that was alone in flight when its relay died, so often, is a dead letter.", whole())
     ] = 5
     archive: Annotated[bool, Setting("Whether sent events are kept in the archive.", SWITCH)] = True
+    on_dead: Annotated[
+        str,
+        Setting(
+            "When an event is dead: the later ones of its key go on, or the key waits for an operator.",
+            choice(CONTINUE, PARK_KEY),
+        ),
+    ] = CONTINUE
     dead_letter_days: Annotated[int, Setting("Days for which dead letters are kept.", whole())] = 14
     full_pass_every: Annotated[float, Setting("How often all lanes are read from their start.", SECONDS)] = 60.0
     maintenance: Annotated[
@@ -86,6 +96,10 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         # A copy of our own: what the caller does to his mapping afterwards has not been checked.
         msgspec.structs.force_setattr(self, "retry_by_type", MappingProxyType(dict(self.retry_by_type)))
+
+    def parks(self, key: str | None) -> bool:
+        """Whether a dead event of this key holds the key back."""
+        return key is not None and self.on_dead == PARK_KEY
 
     def policy(self, event_type: str) -> RetryPolicy:
         """How often events of this type are tried, and how long apart."""

@@ -98,6 +98,8 @@ class SinkRelay:
         try:
             while not stopping.is_set():
                 self._serve(serves=not self._circuit.is_open)
+                if writing and writing.done():
+                    writing.result()  # what failed must not wait for the next batch, which may be long in coming
                 if not await self._may_go(stopping):
                     await self._let_go(await following if following else None, reading)
                     following = None

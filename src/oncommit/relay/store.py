@@ -174,6 +174,24 @@ class Store:
         )  # fmt: skip
         return {row["id"] for row in rows}
 
+    async def unreserve(self, burials: Sequence[Burial]) -> None:
+        """End reservations that have lapsed, of events that are about to be parked."""
+        epochs = {burial.lane: burial.epoch for burial in burials}
+        lanes, places = zip(*((burial.lane, burial.place) for burial in burials), strict=True)
+        await self._fetch(
+            "unreserve", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, self._sink
+        )
+
+    async def park(self, burials: Sequence[Burial], *, keep: float) -> set[tuple[int, int]]:
+        """Let what is dead hold its key back, beside its record; lane and place of those that have a key."""
+        lanes, _, places, reasons, types, errors = zip(*burials, strict=True)
+        epochs = {burial.lane: burial.epoch for burial in burials}
+        rows = await self._fetch(
+            "park", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, reasons, types, errors,
+            self._sink, keep,
+        )  # fmt: skip
+        return {(row["lane"], row["id"]) for row in rows}
+
     async def unclaim(self, batch: int | None = None) -> None:
         """End a batch of which nothing was published; without a number, all of ours."""
         await self._fetch("unclaim", self._relay, self._sink, batch)

@@ -15,6 +15,7 @@ from typing import Final
 from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.dispatcher import Published
 from oncommit.brokers.row import FetchedRow
+from oncommit.relay.burying import bury_or_park
 from oncommit.relay.lane import Lane
 from oncommit.relay.reader import Reader
 from oncommit.relay.settings import RelaySettings
@@ -72,10 +73,8 @@ class Suspects:
             crashes = self._settings.crash_limit
         if crashes >= self._settings.crash_limit:
             reason = f"alone in flight when its relay died, {crashes} times"
-            await store.bury(
-                [Burial(lane.lane, lane.epoch, place, "crashed", "RelayCrashed", reason)],
-                keep=self._settings.dead_letter_days * 86400,
-            )
+            burial = Burial(lane.lane, lane.epoch, place, "crashed", "RelayCrashed", reason)
+            await bury_or_park(store, [burial], self._settings)
             log.error("the event at %d of lane %d is a dead letter: %s", place, lane.lane, reason)
 
 

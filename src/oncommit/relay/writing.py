@@ -18,6 +18,7 @@ import msgspec
 from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.dispatcher import Dispatcher, Published
 from oncommit.brokers.row import FetchedRow
+from oncommit.relay.burying import bury_or_park, hold_parked_keys
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.outcomes import Verdict, judge
 from oncommit.relay.settings import RelaySettings
@@ -84,6 +85,7 @@ class Writing:
         for row in [*verdict.sent, *(row for row, _ in verdict.burials)]:
             if row.lane in waited_for and (lane := self._lanes.find(row.lane, row.epoch)):
                 lane.order.passed(row)
+        hold_parked_keys(self._lanes, verdict, self._settings)
         for row, failure in verdict.failures:
             if lane := self._lanes.find(row.lane, row.epoch):
                 lane.order.failed(row, now + failure.delay)
@@ -109,7 +111,7 @@ class Writing:
         verdict = settled.verdict
         keep = self._settings.dead_letter_days * 86400
         if verdict.burials:
-            await store.bury([burial for _, burial in verdict.burials], keep=keep)
+            await bury_or_park(store, [burial for _, burial in verdict.burials], self._settings)
         if verdict.failures:
             await fail(store, [failure for _, failure in verdict.failures], keep=keep)
         age = self._clock() - settled.published_at

@@ -1,5 +1,5 @@
 -- Events that nobody will try again by itself move to the dead letters, on lanes that are still ours (as in settle.sql).
--- One that died before under the same id begins no second record: its history grows.
+-- A parked head stays (park.sql). One that died before under the same id begins no second record: its history grows.
 --
 -- Whatever the row says, it finds a place: nothing else takes out of the way what nobody can send. So counts end where
 -- integers do, and of two bodies, which only a writer that vouches for his rows can have given it, the payload is kept.
@@ -20,6 +20,7 @@ WITH batch AS MATERIALIZED (
     DELETE FROM oncommit.outbox o
     USING dead, fence
     WHERE o.sink = $10::text AND o.lane = dead.lane AND o.id = dead.id AND fence.lane = dead.lane
+      AND o.state <> 'dead_letter'
     RETURNING o.*, dead.reason, dead.error_type, dead.error
 )
 INSERT INTO oncommit.dead_letter (

@@ -1,0 +1,56 @@
+"""What becomes of events that nobody will try again by itself: they leave, or their key waits for an operator.
+
+Failure story. Under "park_key" three statements follow each other: reservations that have lapsed end, events with a key
+are parked, and what is left (events without a key) is buried. A relay that dies between any two leaves events that are
+tried again, or parked; each statement can be run again after a lost answer. A parked head is seen by everybody as a row
+that is not due, so a successor needs no rule of its own. A row that the table refuses to have changed cannot be parked;
+it is buried, and its key goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from oncommit.relay.lanes import Lanes
+from oncommit.relay.outcomes import Verdict
+from oncommit.relay.settings import PARK_KEY, RelaySettings
+from oncommit.relay.settling import REFUSED
+from oncommit.relay.store import Burial, Store
+
+log: Final = logging.getLogger("oncommit.relay")
+
+
+async def bury_or_park(store: Store, burials: Sequence[Burial], settings: RelaySettings) -> None:
+    """Write down that these are dead."""
+    keep = settings.dead_letter_days * 86400.0
+    if settings.on_dead == PARK_KEY:
+        for burial in burials:
+            await _park(store, burial, keep=keep)
+    await store.bury(burials, keep=keep)
+
+
+async def _park(store: Store, burial: Burial, *, keep: float) -> None:
+    """One by one: there are few, and one that the table refuses (see relay/settling.py) must not stop the others."""
+    try:
+        await store.unreserve([burial])
+        parked = await store.park([burial], keep=keep)
+    except REFUSED as error:
+        log.error("the event at %d cannot hold its key back: %s", burial.place, error)  # noqa: TRY400
+        return
+    if parked:
+        log.error(
+            "the event at %d of lane %d is a dead letter, and its key waits for an operator: "
+            "`oncommit events list --state dead_letter` says why",
+            burial.place,
+            burial.lane,
+        )
+
+
+def hold_parked_keys(lanes: Lanes, verdict: Verdict, settings: RelaySettings) -> None:
+    """Let the lanes know which keys wait from now on, before it is written down (O-outcome)."""
+    for row, _ in verdict.burials:
+        if settings.parks(row.ordering_key) and (lane := lanes.find(row.lane, row.epoch)):
+            lane.order.failed(row, math.inf)
