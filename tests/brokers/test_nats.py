@@ -26,6 +26,8 @@ LOGINS = {
 class NatsBench(Bench):
     """A stream of its own; a topic is a subject."""
 
+    allows = False
+
     def __init__(self, server: Server) -> None:
         self.server = server
 
@@ -38,7 +40,7 @@ class NatsBench(Bench):
 
     async def make_topic(self) -> str:
         client = await nats.connect(self.url)
-        await client.jetstream().add_stream(name=STREAM, subjects=[f"{STREAM}.>"])
+        await client.jetstream().add_stream(name=STREAM, subjects=[f"{STREAM}.>"], allow_atomic=self.allows)
         await client.close()
         return f"{STREAM}.{uuid4().hex}"
 

@@ -1,4 +1,4 @@
-"""NATS JetStream: acknowledged publishes through a window, one at a time for each key.
+"""NATS JetStream: acknowledged publishes through a window, one at a time for each key; or atomic batches.
 
 Failure story. The client reconnects by itself and keeps what it could not send yet. So a publish that we gave up after
 its time limit may still arrive, late; it is then a duplicate, or the first delivery of an event that nothing of its key
@@ -22,7 +22,10 @@ from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError
 
 from oncommit.brokers.base import Capabilities, Message, Outcome
-from oncommit.brokers.nats_window import UNANSWERED, Flight, Forbidden, Window
+from oncommit.brokers.nats_batches import Streams
+from oncommit.brokers.nats_plan import WORTH_IT
+from oncommit.brokers.nats_publishing import Publishing
+from oncommit.brokers.nats_window import UNANSWERED, Forbidden, Window
 from oncommit.cloudevents import NATS
 from oncommit.errors import (
     BrokerError,
@@ -45,11 +48,14 @@ _TOO_LARGE: Final = 10054  # JetStream's code for a message above the stream's l
 class NatsBroker:
     """Publishes to the streams of one NATS server or cluster. The streams are yours: it makes none."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, atomic_from: int = WORTH_IT) -> None:
+        """Make it; ``atomic_from`` so many messages it sends atomic batches, to streams that allow them."""
         self._url = url
+        self._atomic_from = atomic_from
         self._client: Client | None = None
         self._jetstream: JetStreamContext | None = None
         self._window: Window | None = None
+        self._streams: Streams | None = None
         self._line = _Line()
         self.capabilities = Capabilities(
             name="nats",
@@ -80,6 +86,7 @@ class NatsBroker:
                 task.cancel()
             await asyncio.gather(connecting, refused, return_exceptions=True)
         self._client, self._line, self._window, self._jetstream = client, line, window, client.jetstream()
+        self._streams = Streams(self._jetstream) if window.takes_commands else None
 
     async def _connect(self, client: Client, line: _Line, window: Window) -> None:
         line.forbidden = window.forbidden
@@ -96,6 +103,9 @@ class NatsBroker:
     async def close(self) -> None:
         """Disconnect."""
         client, self._client, self._jetstream, self._window = self._client, None, None, None
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            await streams.close()
         if client is not None and not client.is_closed:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -116,19 +126,18 @@ class NatsBroker:
         """Publish; the first of each key at once, the others each behind the one before it."""
         if self._window is None:
             return [BrokerUnavailable("NATS: not open")] * len(batch)
-        flight, connection = Flight(batch), self._line.lost
-        work = asyncio.create_task(self._window.fly(flight))
+        connection = self._line.lost
+        publishing = Publishing(self._window, self._streams, batch, worth_it=self._atomic_from)
+        work = asyncio.create_task(publishing.run())
         lost = asyncio.create_task(connection.wait())
         try:
             await asyncio.wait({work, lost}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            flight.over.set()  # the client swallows a cancellation now and then
-            for task in (work, lost):
-                task.cancel()
-            await asyncio.gather(work, lost, return_exceptions=True)
+            lost.cancel()
+            await publishing.end(work)
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
-        outcomes = list(flight.outcomes)
+        outcomes = publishing.outcomes()
         if any(outcome is UNANSWERED for outcome in outcomes):
             reason = await self._silent(connection)
             outcomes = [reason if outcome is UNANSWERED else outcome for outcome in outcomes]

@@ -90,6 +90,7 @@ class Window:
         self._outcome_of = outcome_of
         self._size = size
         self._waiting: dict[int, tuple[Flight, int]] = {}
+        self._asked: dict[int, asyncio.Future[Msg]] = {}
         self._number = 0
         self._inbox = ""
         self._raw = callable(getattr(client, "_send_command", None)) and callable(
@@ -102,6 +103,42 @@ class Window:
         await self._client.subscribe(
             self._inbox + "*", cb=self._answered, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
         )
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the client has a connection now; where not, it would keep what it is given."""
+        return bool(self._client.is_connected)
+
+    @property
+    def max_payload(self) -> int:
+        """What the server takes, in bytes, headers included."""
+        return int(self._client.max_payload)
+
+    @property
+    def takes_commands(self) -> bool:
+        """Whether the client lets us write commands of our own."""
+        return self._raw
+
+    def new_reply(self) -> str:
+        """Where a single answer is awaited."""
+        self._number += 1
+        return f"{self._inbox}{self._number}"
+
+    async def ask(self, reply: str, commands: Sequence[bytes]) -> Msg:
+        """Send commands and wait for the one answer to ``reply``; only where the window takes commands."""
+        number = int(reply[len(self._inbox) :])
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
+        try:
+            for place, command in enumerate(commands, start=1):
+                await self._client._send_command(command)  # noqa: SLF001 - see the head of this file
+                if place % _FLUSH_EVERY == 0:
+                    await self._flush()
+                    await asyncio.sleep(0)
+            await self._flush()
+            return await future
+        finally:
+            del self._asked[number]
 
     async def fly(self, flight: Flight) -> None:
         """Publish; ends when each message has been answered, refused or held back."""
@@ -168,10 +205,11 @@ class Window:
                 await self._client._flush_pending()  # noqa: SLF001 - see the head of this file
 
     async def _answered(self, answer: Msg) -> None:
-        waiting = self._waiting.pop(int(answer.subject[len(self._inbox) :]), None)
-        if waiting is None:
-            return
-        await self._landed(*waiting, problem_of(answer))
+        number = int(answer.subject[len(self._inbox) :])
+        if waiting := self._waiting.pop(number, None):
+            await self._landed(*waiting, problem_of(answer))
+        elif (asked := self._asked.get(number)) is not None and not asked.done():
+            asked.set_result(answer)
 
     async def _landed(self, flight: Flight, index: int, problem: Exception | None) -> None:
         """One is answered: the next of its key may go, and others in its place."""
@@ -187,12 +225,15 @@ class Window:
             flight.over.set()
 
 
-def encode(message: Message, reply: str, max_payload: int) -> bytes:
-    """One message as the server reads it. Raises ``PublishRejected`` for what it would close the connection over."""
+def encode(message: Message, reply: str, max_payload: int, more: Sequence[str] = ()) -> bytes:
+    """One message as the server reads it, with ``more`` lines of headers.
+
+    Raises ``PublishRejected`` for what the server would close the connection over.
+    """
     if not message.topic or _BAD_SUBJECT(message.topic):
         raise PublishRejected(f"NATS cannot carry it: {message.topic!r:.200} is no subject")
-    # Ours comes first, and the server takes the first: a user's header of this name changes nothing.
-    lines = [f"Nats-Msg-Id: {message.message_id}\r\n"]
+    # Ours come first, and the server takes the first: a user's headers of these names change nothing.
+    lines = [f"Nats-Msg-Id: {message.message_id}\r\n", *more]
     lines += [f"{name}: {value}\r\n" for name, value in message.headers.items()]
     headers = "".join(lines)
     if headers.count("\n") != len(lines) or not _HEADERS(headers):
