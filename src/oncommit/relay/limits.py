@@ -4,7 +4,9 @@ Two limits hold for a batch, of rows and of bytes. The statement that reads it c
 everything it was asked for by then; so it is asked for about what will fit. How large rows are is learnt from the last
 read, and taken for large at the start.
 
-What may be read is shared among the lanes with a backlog. Those without one are read too, for what has just come.
+What may be read is shared among the lanes with a backlog. Those without one are read too, for what has just come. Where
+urgent lanes and others have a backlog, three quarters are for the urgent ones, and one is kept for the rest: neither
+starves, however much comes for the other.
 """
 
 from __future__ import annotations
@@ -12,10 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from oncommit.relay.share import is_urgent
+
 IDLE: Final = 32
 """Rows of a lane without a backlog."""
 _FIRST_GUESS: Final = 64 * 1024
 """Bytes of a row, before any was seen."""
+KEPT: Final = 4
+"""One of so many is for lanes that are not urgent."""
 _SHRINK: Final = 8
 """The guess falls no faster than to an eighth a read: a few small rows say little about those behind them."""
 
@@ -28,7 +34,8 @@ class Limits:
         self._rows = rows
         self._guess = guess
         self._full: dict[int, bool] = {}
-        self._turn = 0
+        self._turns = [0, 0]
+        self._reads = 0
 
     @property
     def most(self) -> int:
@@ -37,12 +44,26 @@ class Limits:
 
     def ask(self, lanes: Sequence[int]) -> dict[int, int]:
         """Rows to ask for, by lane; of large rows not every lane gets its turn each time."""
-        if not lanes:
-            return {}
+        self._reads += 1
         most = self.most
+        urgent = [lane for lane in lanes if is_urgent(lane)]
+        rest = [lane for lane in lanes if not is_urgent(lane)]
+        if not (self._has_backlog(urgent) and self._has_backlog(rest)):
+            return self._share(urgent, most, 1) | self._share(rest, most, 0)
+        # Of so few rows that they cannot be divided, the rest has every fourth read.
+        kept = most // KEPT if most >= KEPT else most * (self._reads % KEPT == 0)
+        return self._share(urgent, most - kept, 1) | self._share(rest, kept, 0)
+
+    def _has_backlog(self, lanes: Sequence[int]) -> bool:
+        return any(self._full.get(lane, True) for lane in lanes)
+
+    def _share(self, lanes: Sequence[int], most: int, which: int) -> dict[int, int]:
+        """So many rows among these lanes."""
+        if not lanes or not most:
+            return {}
         if most < len(lanes):
-            first = self._turn % len(lanes)
-            self._turn = first + most
+            first = self._turns[which] % len(lanes)
+            self._turns[which] = first + most
             lanes = [*lanes[first:], *lanes[:first]][:most]
         backlogged = [lane for lane in lanes if self._full.get(lane, True)]
         share = most // max(len(backlogged), 1)

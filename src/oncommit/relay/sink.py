@@ -29,6 +29,7 @@ from oncommit.relay.lanes import Lanes
 from oncommit.relay.lease import Lease
 from oncommit.relay.limits import Limits
 from oncommit.relay.pace import Pace
+from oncommit.relay.priority import by_priority
 from oncommit.relay.reader import Batch, Reader
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.store import Store
@@ -186,7 +187,7 @@ class SinkRelay:
             going = lane.order.admit(fresh, now).go
             lane.takes_off(row.place for row in going)
             go += going
-        return go
+        return by_priority(go)
 
     async def _let_go(self, batch: Batch | None, store: Store) -> None:
         """A batch of which nothing is published: its claim ends, and what was not merely held back is read again."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oncommit.relay.limits import IDLE, Limits
+from oncommit.relay.share import is_urgent
 
 LANES = list(range(72))
 MEGABYTE = 1024 * 1024
@@ -60,7 +62,7 @@ def test_one_busy_lane_may_have_nearly_all() -> None:
 def test_every_lane_gets_its_turn_when_only_a_few_rows_fit() -> None:
     limits = Limits(rows=5, budget=8 * MEGABYTE)
     seen: set[int] = set()
-    for _ in range(40):
+    for _ in range(64):  # of five rows, one is for the 64 lanes that are not urgent
         asked = limits.ask(LANES)
         limits.found(asked, dict.fromkeys(asked, 1), 500 * len(asked))
         seen |= asked.keys()
@@ -81,3 +83,31 @@ def test_what_is_asked_for_stays_within_the_rows(rows: int, lanes: int, reads: l
         assert sum(asked.values()) <= rows + lanes * IDLE
         counts = {lane: min(count, most) for lane, most in asked.items()}
         limits.found(asked, counts, sum(counts.values()) * size)
+
+
+@given(rows=st.integers(1, 3000), large=st.booleans())
+def test_a_flood_of_either_kind_leaves_the_other_its_share(rows: int, large: bool) -> None:
+    """Four reads on end, with a backlog in every lane: three quarters for the urgent ones, a quarter for the rest."""
+    size = 8 * MEGABYTE // rows if large else 100
+    limits = Limits(rows=rows, budget=8 * MEGABYTE, guess=size)
+    urgent = rest = 0
+    for _ in range(4):
+        asked = limits.ask(LANES)
+        limits.found(asked, asked, sum(asked.values()) * size)
+        urgent += sum(most for lane, most in asked.items() if is_urgent(lane))
+        rest += sum(most for lane, most in asked.items() if not is_urgent(lane))
+    assert rest >= (urgent + rest) // 8
+    assert urgent >= (urgent + rest) // 2
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100, 2000])
+def test_what_is_urgent_is_read_at_once_behind_any_backlog(rows: int) -> None:
+    limits = Limits(rows=rows, budget=8 * MEGABYTE, guess=100)
+    for _ in range(20):
+        asked = limits.ask(LANES)
+        limits.found(asked, {lane: most for lane, most in asked.items() if not is_urgent(lane)}, 100)
+    reads = [limits.ask(LANES) for _ in range(8)]
+    assert {lane for asked in reads for lane in asked if is_urgent(lane)} == set(LANES[64:])
+    assert all(any(is_urgent(lane) for lane in asked) for asked in reads)
+    whole = rows // 64 * 64 or rows  # the same for each lane
+    assert all(sum(most for lane, most in asked.items() if not is_urgent(lane)) == whole for asked in reads)
