@@ -22,6 +22,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "events": ("oncommit.cli.events", "Look at events: live, archived and dead."),
     "migrate": ("oncommit.cli.migrate", "Bring the tables in a database up to this version."),
     "relay": ("oncommit.cli.relay", "Send what was committed to the brokers, until it is stopped."),
+    "retention": ("oncommit.cli.retention", "Show, or change, for how many days things are kept."),
     "stats": ("oncommit.cli.stats", "Show what waits, who serves it, and what died."),
 }
 

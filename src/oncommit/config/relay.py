@@ -69,7 +69,6 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
             choice(CONTINUE, PARK_KEY),
         ),
     ] = CONTINUE
-    dead_letter_days: Annotated[int, Setting("Days for which dead letters are kept.", whole())] = 14
     full_pass_every: Annotated[float, Setting("How often all lanes are read from their start.", SECONDS)] = 60.0
     maintenance: Annotated[
         bool, Setting("Whether it may lead the maintenance: delayed events, days of the archive, expiry.", SWITCH)

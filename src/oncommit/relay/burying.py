@@ -25,18 +25,17 @@ log: Final = logging.getLogger("oncommit.relay")
 
 async def bury_or_park(store: Store, burials: Sequence[Burial], settings: RelaySettings) -> None:
     """Write down that these are dead."""
-    keep = settings.dead_letter_days * 86400.0
     if settings.on_dead == PARK_KEY:
         for burial in burials:
-            await _park(store, burial, keep=keep)
-    await store.bury(burials, keep=keep)
+            await _park(store, burial)
+    await store.bury(burials)
 
 
-async def _park(store: Store, burial: Burial, *, keep: float) -> None:
+async def _park(store: Store, burial: Burial) -> None:
     """One by one: there are few, and one that the table refuses (see relay/settling.py) must not stop the others."""
     try:
         await store.unreserve([burial])
-        parked = await store.park([burial], keep=keep)
+        parked = await store.park([burial])
     except REFUSED as error:
         log.error("the event at %d cannot hold its key back: %s", burial.place, error)  # noqa: TRY400
         return

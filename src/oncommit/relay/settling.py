@@ -69,7 +69,7 @@ async def _by_halves(store: Store, epochs: dict[int, int], sent: Sent, batch: in
     return gone
 
 
-async def fail(store: Store, failures: Sequence[Failure], *, keep: float) -> None:
+async def fail(store: Store, failures: Sequence[Failure]) -> None:
     """Write down what is to be tried again; what cannot be, is dead."""
     try:
         await store.fail(failures)
@@ -77,9 +77,7 @@ async def fail(store: Store, failures: Sequence[Failure], *, keep: float) -> Non
         if len(failures) == 1:
             lane, epoch, place, *_ = failures[0]
             log.error("the event at %d is a dead letter: that it failed cannot be written: %s", place, error)  # noqa: TRY400
-            await store.bury(
-                [Burial(lane, epoch, place, "permanent", type(error).__name__, error_text(error))], keep=keep
-            )
+            await store.bury([Burial(lane, epoch, place, "permanent", type(error).__name__, error_text(error))])
             return
         for half in (failures[: len(failures) // 2], failures[len(failures) // 2 :]):
-            await fail(store, half, keep=keep)
+            await fail(store, half)

@@ -15,6 +15,7 @@ import msgspec
 
 from oncommit.brokers.row import FetchedRow
 from oncommit.db.sql import query
+from oncommit.retention import Retention
 
 if TYPE_CHECKING:
     from oncommit.db.dsn import Connection
@@ -164,13 +165,13 @@ class Store:
         )  # fmt: skip
         return {row["id"] for row in rows}
 
-    async def bury(self, burials: Sequence[Burial], *, keep: float) -> set[int]:
+    async def bury(self, burials: Sequence[Burial]) -> set[int]:
         """Move what is dead to the dead letters; the places that went."""
         lanes, _, places, reasons, types, errors = zip(*burials, strict=True)
         epochs = {burial.lane: burial.epoch for burial in burials}
         rows = await self._fetch(
             "bury", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, reasons, types, errors,
-            self._sink, keep,
+            self._sink, Retention().dead_letter_days,
         )  # fmt: skip
         return {row["id"] for row in rows}
 
@@ -182,13 +183,13 @@ class Store:
             "unreserve", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, self._sink
         )
 
-    async def park(self, burials: Sequence[Burial], *, keep: float) -> set[tuple[int, int]]:
+    async def park(self, burials: Sequence[Burial]) -> set[tuple[int, int]]:
         """Let what is dead hold its key back, beside its record; lane and place of those that have a key."""
         lanes, _, places, reasons, types, errors = zip(*burials, strict=True)
         epochs = {burial.lane: burial.epoch for burial in burials}
         rows = await self._fetch(
             "park", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, reasons, types, errors,
-            self._sink, keep,
+            self._sink, Retention().dead_letter_days,
         )  # fmt: skip
         return {(row["lane"], row["id"]) for row in rows}
 

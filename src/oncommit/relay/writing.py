@@ -109,11 +109,10 @@ class Writing:
 
     async def _write(self, store: Store, settled: Settled) -> None:
         verdict = settled.verdict
-        keep = self._settings.dead_letter_days * 86400
         if verdict.burials:
             await bury_or_park(store, [burial for _, burial in verdict.burials], self._settings)
         if verdict.failures:
-            await fail(store, [failure for _, failure in verdict.failures], keep=keep)
+            await fail(store, [failure for _, failure in verdict.failures])
         age = self._clock() - settled.published_at
         sent = [(row.lane, row.place, age) for row in verdict.sent]
         self.sent += await settle(store, settled.epochs, sent, batch=settled.number, archive=self._settings.archive)

@@ -17,28 +17,18 @@ from oncommit.relay.maintenance.archive import Archive, Day, in_turn, of_day
 from oncommit.relay.maintenance.leader import Limits, NotLeader, Seat
 from oncommit.testing.brokers import RecordingBroker
 from oncommit.testing.servers import Database
-from tests.integration.maintenance.tools import relay, run_clock, set_clock
+from tests.integration.maintenance.tools import DAYS, relay, set_clock, without_days
 from tests.integration.relay.tools import add, drained, until
 
 TODAY = datetime(2026, 5, 20, 8, 0, tzinfo=UTC)
 LIMITS = Limits(lock=0.3, statement=5.0, idle=5.0)
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ '^outbox_archive_' ORDER BY 1"
 
 
 @pytest.fixture(autouse=True)
-async def no_days(connection: asyncpg.Connection) -> AsyncIterator[None]:
-    """An archive without days; afterwards with those that others need."""
-    for row in await connection.fetch(TABLES):
-        await connection.execute(f"DROP TABLE oncommit.{row[0]}")
-    yield
-    if connection.is_closed():
-        return
-    await run_clock(connection)
-    for row in await connection.fetch(TABLES):
-        await connection.execute(f"DROP TABLE oncommit.{row[0]}")
-    await connection.execute("SELECT oncommit.make_archive_partition((now() AT TIME ZONE 'UTC')::date + n)"
-                             " FROM generate_series(0, 7) n")  # fmt: skip
+async def no_days(connection: asyncpg.Connection) -> None:
+    """An archive without days."""
+    await without_days(connection)
 
 
 async def leading(connection: asyncpg.Connection) -> Archive:
@@ -55,7 +45,7 @@ async def made(connection: Any, *days: str) -> None:
 
 
 async def there(connection: Any) -> list[str]:
-    return [row[0].removeprefix("outbox_archive_") for row in await connection.fetch(TABLES)]
+    return [row[0].removeprefix("outbox_archive_") for row in await connection.fetch(DAYS)]
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from oncommit.testing.servers import Database
 from tests.integration.relay.tools import QUICK, emptied
 
 TABLES = "outbox_delayed, setting"
+DAYS = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ '^outbox_archive_' ORDER BY 1"
 CLOCK = (
     "CREATE OR REPLACE FUNCTION oncommit.now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS $$ SELECT {} $$"
 )
@@ -29,10 +30,19 @@ async def run_clock(connection: Any) -> None:
     await set_clock(connection, "pg_catalog.statement_timestamp()")
 
 
+async def without_days(connection: Any) -> None:
+    """An archive without a day, and nothing left of days that were."""
+    for row in await connection.fetch(DAYS):
+        await connection.execute(f"DROP TABLE oncommit.{row[0]}")
+
+
 async def cleared(dsn: str) -> None:
     """Nothing is left of the test before, nor of its clock."""
     connection = await asyncpg.connect(dsn)
     await run_clock(connection)
+    await without_days(connection)
+    await connection.execute("SELECT oncommit.make_archive_partition((now() AT TIME ZONE 'UTC')::date + n)"
+                             " FROM generate_series(0, 7) n")  # fmt: skip
     await connection.execute(f"TRUNCATE {', '.join('oncommit.' + name for name in TABLES.split(', '))}")
     await connection.close()
     await emptied(dsn)

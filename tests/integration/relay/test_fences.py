@@ -78,7 +78,7 @@ async def zombie_writes(connect: Connect) -> list[int]:
     failed = await zombie.fail([Failure(lane, epoch, place, 0, 0.1, "no")])
     changed = int(before != await second.fetchrow("SELECT * FROM oncommit.outbox"))
     settled, held = await zombie.settle({lane: epoch}, [(lane, place, 0.0)], batch=1, archive=True)
-    buried = await zombie.bury([Burial(lane, epoch, place, "permanent", "X", "x")], keep=60)
+    buried = await zombie.bury([Burial(lane, epoch, place, "permanent", "X", "x")])
     return [len(failed) + changed, settled + len(held), len(buried), 1 - await count(second)]
 
 

@@ -267,7 +267,7 @@ async def zombie_parks(database: Database) -> tuple[int, int, int]:
     await kill(second, zombie_id)
     successor, _ = await register(second, "successor")
     assert len(await successor.take_lanes(10.0, 64, urgent=False)) == 64
-    parked = await zombie.park([Burial(lane, epoch, place, "permanent", "X", "x")], keep=60)
+    parked = await zombie.park([Burial(lane, epoch, place, "permanent", "X", "x")])
     found = (len(parked), await second.fetchval(RECORDS), await second.fetchval(PARKED))
     await first.close()
     await second.close()
@@ -290,7 +290,7 @@ async def test_a_live_reservation_is_left_alone(database: Database, connection: 
     await connection.execute("UPDATE oncommit.outbox SET state = 'optimistic', available_at = oncommit.now() + '1 h'")
     dead = [Burial(lane, epoch, place, "permanent", "X", "x")]
     await store.unreserve(dead)
-    assert await store.park(dead, keep=60) == set()
+    assert await store.park(dead) == set()
     assert await connection.fetchval("SELECT state FROM oncommit.outbox") == "optimistic"
 
 

@@ -32,11 +32,17 @@ SELECT
     'outbox', g.sink, g.event_id::text, g.event_id, g.id, g.lane, g.saga_id,
     greatest(least(g.attempts, 2147483646) + CASE WHEN g.reason = 'crashed' THEN 0 ELSE 1 END, 0), greatest(g.crashes, 0),
     g.max_attempts,
-    g.reason, g.error_type, g.error, g.created_at, oncommit.now() + make_interval(secs => $11::float8),
+    g.reason, g.error_type, g.error, g.created_at, oncommit.now() + make_interval(days => kept.days),
     g.priority, g.schema_version, g.event_type, g.aggregate_type, g.aggregate_id, g.key, g.topic, g.content_type,
     g.correlation_id, g.causation_id, g.headers, g.payload,
     CASE WHEN g.payload IS NULL THEN g.data END
 FROM gone g
+CROSS JOIN (
+    -- As long as everybody on this database has agreed on; $11 where nobody has yet.
+    SELECT coalesce(
+        (SELECT (s.value ->> 'dead_letter_days')::integer FROM oncommit.setting s WHERE s.name = 'retention'),
+        $11::integer) AS days
+) kept
 ON CONFLICT ON CONSTRAINT dead_letter_message DO UPDATE
 SET state = 'dead', reason = excluded.reason, error_type = excluded.error_type, error_message = excluded.error_message,
     attempts = excluded.attempts, crashes = excluded.crashes, died_at = oncommit.now(),

@@ -35,10 +35,16 @@ INSERT INTO oncommit.dead_letter (
     correlation_id, causation_id, headers, payload, data)
 SELECT
     'outbox', p.sink, p.event_id::text, p.event_id, p.id, p.lane, p.saga_id, p.attempts, p.crashes, p.max_attempts,
-    p.reason, p.error_type, p.error, p.created_at, oncommit.now() + make_interval(secs => $11::float8),
+    p.reason, p.error_type, p.error, p.created_at, oncommit.now() + make_interval(days => kept.days),
     p.priority, p.schema_version, p.event_type, p.aggregate_type, p.aggregate_id, p.key, p.topic, p.content_type,
     p.correlation_id, p.causation_id, p.headers, p.payload, p.data
 FROM parked p
+CROSS JOIN (
+    -- As long as everybody on this database has agreed on; $11 where nobody has yet.
+    SELECT coalesce(
+        (SELECT (s.value ->> 'dead_letter_days')::integer FROM oncommit.setting s WHERE s.name = 'retention'),
+        $11::integer) AS days
+) kept
 ON CONFLICT ON CONSTRAINT dead_letter_message DO UPDATE
 SET state = 'dead', reason = excluded.reason, error_type = excluded.error_type, error_message = excluded.error_message,
     attempts = excluded.attempts, crashes = excluded.crashes, died_at = oncommit.now(),
