@@ -12,7 +12,9 @@ import os
 import shutil
 import signal
 import struct
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from oncommit.testing.servers.errors import NotReady, ServerUnavailable
 from oncommit.testing.servers.recipe import Home
@@ -30,14 +32,16 @@ GREETING = b"AMQP\x00\x00\x09\x01"
 CONNECTION_START = (10, 10)
 
 
-def rabbitmq() -> Server:
-    """A RabbitMQ. It needs no switch for durability: a confirm of a persistent message means "on disk".
+def rabbitmq(settings: Mapping[str, str] | None = None) -> Server:
+    """A RabbitMQ; ``settings`` are further lines of its ``rabbitmq.conf``.
+
+    It needs no switch for durability: a confirm of a persistent message means "on disk".
 
     Definitions are different: a durable queue declared just before a `kill` was sometimes gone afterwards (3.10,
     once in 14 tries, though its name stood in Mnesia's log; why is not known). So crash tests declare first,
     `restart`, and go on from there.
     """
-    return Server(RabbitMQRecipe(), start_timeout=120)
+    return Server(RabbitMQRecipe(settings or {}), start_timeout=120)
 
 
 def find_rabbitmq() -> Path:
@@ -59,8 +63,9 @@ class RabbitMQRecipe:
     stop_signal = signal.SIGTERM
     unprivileged = False
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self._program = Path()
+        self._settings = {"loopback_users.guest": "true", "disk_free_limit.absolute": "50MB", **settings}
 
     def find(self) -> str:
         """Where its program is."""
@@ -70,7 +75,7 @@ class RabbitMQRecipe:
         """Find the program; no plugins, no file of the system's own broker."""
         self._program = find_rabbitmq()
         home.write("enabled_plugins", "[].\n")
-        home.write("rabbitmq.conf", "loopback_users.guest = true\ndisk_free_limit.absolute = 50MB\n")
+        home.write("rabbitmq.conf", "".join(f"{name} = {value}\n" for name, value in self._settings.items()))
 
     def programs(self, home: Home) -> list[Program]:
         """`epmd` in the foreground, then the broker as one Erlang process without shell scripts around it."""
