@@ -1,21 +1,19 @@
-"""From rows to the broker and back to outcomes. The seam for metrics and traces."""
+"""From rows to the broker and back to outcomes. The seam for metrics and traces: see ``watch.py``."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from oncommit.brokers.base import Broker, Message, Outcome
 from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.row import FetchedRow
+from oncommit.brokers.watch import Watch, say
 from oncommit.cloudevents import to_binary
 from oncommit.errors import BrokerError, NotAttempted, OncommitError, PublishFailed, PublishRejected, TopicUnavailable
 from oncommit.retry import Backoff
 from oncommit.topics import TopicRules
-
-log: Final = logging.getLogger("oncommit.brokers")
 
 Published = tuple[FetchedRow, str, Outcome]
 
@@ -31,16 +29,25 @@ class Dispatcher:
         source: str,
         backoff: Backoff,
         uniform: Callable[[float, float], float],
+        watch: Watch | None = None,
     ) -> None:
         self._broker = broker
         self._rules = rules
         self._source = source
         self._backoff = backoff
         self._uniform = uniform
+        self._watch = watch
         self._topics: dict[str, Circuit] = {}
 
     async def publish(self, rows: Sequence[FetchedRow], *, timeout: float) -> list[Published]:
         """Publish these rows, which stand in the order of their lanes; one entry a row, in the same order."""
+        begun = time.perf_counter()
+        published = await self._publish(rows, timeout)
+        if self._watch is not None:
+            self._watch.published(published, time.perf_counter() - begun)
+        return published
+
+    async def _publish(self, rows: Sequence[FetchedRow], timeout: float) -> list[Published]:
         now = time.monotonic()
         results: list[Published | None] = [None] * len(rows)
         messages: list[Message] = []
@@ -73,8 +80,8 @@ class Dispatcher:
             outcomes = await self._broker.publish(messages, timeout=timeout)
         except BrokerError as error:
             return [error] * len(messages)
-        except Exception as error:
-            log.exception("the adapter %s failed", self._broker.capabilities.name)
+        except Exception as error:  # noqa: BLE001 - said in the log, and an outcome of each
+            say(logging.ERROR, "the adapter %s failed", self._broker.capabilities.name, exc_info=True)
             return [PublishFailed(f"the adapter failed: {error!r}")] * len(messages)
         if len(outcomes) != len(messages):
             problem = f"the adapter gave {len(outcomes)} outcomes for {len(messages)} messages"
@@ -97,8 +104,8 @@ class Dispatcher:
             wire = to_binary(row, source=self._source, time=row.created_at, binding=self._broker.capabilities.binding)
         except OncommitError as error:
             return "", None, PublishRejected(str(error))
-        except Exception as error:
-            log.exception("event %s cannot be made a message", row.id)
+        except Exception as error:  # noqa: BLE001 - said in the log, and its outcome
+            say(logging.ERROR, "event %s cannot be made a message", row.id, exc_info=True)
             return "", None, PublishFailed(f"it cannot be made a message: {error!r}")
         message = Message(str(row.id), topic, row.ordering_key, wire.headers, wire.body, wire.content_type)
         return topic, message, None

@@ -23,10 +23,12 @@ import asyncpg
 
 from oncommit._version import __version__
 from oncommit.brokers.base import Broker
+from oncommit.brokers.watch import Watch
 from oncommit.db.dsn import CONNECT_TIMEOUT, open_connection
 from oncommit.db.sql import query
 from oncommit.errors import ConfigError, DatabaseUnreachable
 from oncommit.identifiers import DEFAULT_SCHEMA, check_schema, check_sink
+from oncommit.metrics import Metrics
 from oncommit.relay.lease import RENEW_EVERY, Lease
 from oncommit.relay.maintenance.loop import Maintenance
 from oncommit.relay.settings import RelaySettings
@@ -66,6 +68,7 @@ class Relay:
         self._database = database
         self._schema = check_schema(schema)
         self._settings = settings or RelaySettings()
+        self.metrics = Metrics()
         self._lease = Lease(self._settings.lease)
         self._changed = asyncio.Event()
         self._brokers = {check_sink(sink): broker for sink, broker in brokers.items()}
@@ -77,6 +80,7 @@ class Relay:
                 self._settings,
                 rules=(topics or {}).get(sink) or default_rules(broker.capabilities.name),
                 changed=self._changed,
+                watch=Watch(self.metrics, sink, broker.capabilities.name),
             )
             for sink, broker in self._brokers.items()
         }

@@ -24,7 +24,9 @@ from oncommit.brokers.base import Broker
 from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.dispatcher import Dispatcher, Published
 from oncommit.brokers.row import FetchedRow
+from oncommit.brokers.watch import Watch
 from oncommit.errors import BrokerUnavailable
+from oncommit.metrics import Metrics
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.lease import Lease
 from oncommit.relay.limits import Limits
@@ -35,7 +37,6 @@ from oncommit.relay.settings import RelaySettings
 from oncommit.relay.store import Store
 from oncommit.relay.suspects import Suspects
 from oncommit.relay.writing import Writing
-from oncommit.retry import RetryPolicy
 from oncommit.topics import TopicRules
 
 log: Final = logging.getLogger("oncommit.relay")
@@ -58,9 +59,9 @@ class SinkRelay:
         settings: RelaySettings,
         *,
         rules: TopicRules,
-        policy: Callable[[str], RetryPolicy] | None = None,
         changed: asyncio.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
+        watch: Watch | None = None,
     ) -> None:
         self.sink = sink
         self.lanes = Lanes(sink, settings)
@@ -68,8 +69,14 @@ class SinkRelay:
         self._lease = lease
         self._settings = settings
         self._circuit = Circuit(settings.circuit, random.uniform)
+        self._watch = watch or Watch(Metrics(), sink, broker.capabilities.name)
         self._dispatcher = Dispatcher(
-            broker, rules, source=settings.source, backoff=settings.circuit, uniform=random.uniform
+            broker,
+            rules,
+            source=settings.source,
+            backoff=settings.circuit,
+            uniform=random.uniform,
+            watch=self._watch,
         )
         self.serves = False
         """Whether its broker takes events: running, and its circuit closed."""
@@ -79,7 +86,13 @@ class SinkRelay:
         self._tended = -TEND_EVERY
         self._clock = clock
         self.writing = Writing(
-            self.lanes, self._dispatcher, self._circuit, settings, policy=policy or settings.policy, clock=clock
+            self.lanes,
+            self._dispatcher,
+            self._circuit,
+            settings,
+            policy=settings.policy,
+            clock=clock,
+            watch=self._watch,
         )
         self._suspects = Suspects(self.writing, self._circuit, settings, publish=self._publish, clock=clock)
         self._passed = clock()
@@ -152,7 +165,10 @@ class SinkRelay:
             for lane in self.lanes.owned.values():
                 if not lane.suspects:
                     lane.forget()
-        return await self._reader.read(self.lanes.owned, now)
+        batch = await self._reader.read(self.lanes.owned, now)
+        if batch is not None:
+            self._watch.claimed(len(batch.rows))
+        return batch
 
     async def _tend(self, store: Store) -> None:
         now = self._clock()
@@ -253,6 +269,7 @@ class SinkRelay:
     async def _publish(self, rows: list[FetchedRow]) -> list[Published]:
         """Publish while the lease is ours, and not beyond (L-check)."""
         self._check_lease()
+        self.writing.begins()
         self._pace.found(self._clock())
         task = asyncio.create_task(self._dispatcher.publish(rows, timeout=self._settings.publish_timeout))
         try:

@@ -18,6 +18,7 @@ import msgspec
 from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.dispatcher import Dispatcher, Published
 from oncommit.brokers.row import FetchedRow
+from oncommit.brokers.watch import Watch, say
 from oncommit.relay.burying import bury_or_park, hold_parked_keys
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.outcomes import Verdict, judge
@@ -35,6 +36,7 @@ class Settled(msgspec.Struct):
     number: int
     epochs: dict[int, int]
     verdict: Verdict
+    begun_at: float
     published_at: float
 
 
@@ -50,6 +52,7 @@ class Writing:
         *,
         policy: Callable[[str], RetryPolicy],
         clock: Callable[[], float],
+        watch: Watch,
     ) -> None:
         self.unwritten: list[Settled] = []
         self.sent = 0
@@ -59,6 +62,12 @@ class Writing:
         self._settings = settings
         self._policy = policy
         self._clock = clock
+        self._watch = watch
+        self._begun = clock()
+
+    def begins(self) -> None:
+        """The publish of a batch begins."""
+        self._begun = self._clock()
 
     def take(self, number: int, published: list[Published]) -> None:
         """Take in what became of a batch: what follows for the order is remembered now, the rest is to be written."""
@@ -67,9 +76,10 @@ class Writing:
         epochs = {row.lane: row.epoch for row, _, _ in published}
         self._remember(verdict, now)
         if verdict.unavailable:
-            log.warning("sink %s: the broker cannot be reached: %s", self._lanes.sink, verdict.cause)
+            words = "sink %s: the broker cannot be reached: %s"
+            say(logging.WARNING, words, self._lanes.sink, verdict.cause, to=log)
             self._circuit.failed(now, verdict.cause)
-        self.unwritten.append(Settled(number, epochs, verdict, now))
+        self.unwritten.append(Settled(number, epochs, verdict, self._begun, now))
 
     async def write_all(self, store: Store) -> None:
         """Write down what is not yet. Each statement can be run again after a lost answer: it finds nothing to do."""
@@ -111,11 +121,13 @@ class Writing:
         verdict = settled.verdict
         if verdict.burials:
             await bury_or_park(store, [burial for _, burial in verdict.burials], self._settings)
+            self._watch.died(row.type for row, _ in verdict.burials)
         if verdict.failures:
             await fail(store, [failure for _, failure in verdict.failures])
         age = self._clock() - settled.published_at
         sent = [(row.lane, row.place, age) for row in verdict.sent]
         self.sent += await settle(store, settled.epochs, sent, batch=settled.number, archive=self._settings.archive)
+        self._watch.settled(self._clock() - settled.begun_at)
         self._land([*verdict.sent, *(row for row, _ in verdict.failures), *(row for row, _ in verdict.burials)])
 
     def _land(self, rows: Iterable[FetchedRow]) -> None:

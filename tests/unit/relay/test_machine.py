@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
 from oncommit.relay.limits import Limits
-from oncommit.relay.ordering import LaneOrder
+from oncommit.relay.ordering import Block, LaneOrder
 from oncommit.relay.reader import Reader
 from tests.unit.relay.machine import OUTCOMES, Loop
 from tests.unit.relay.model import ModelTable
@@ -174,8 +174,16 @@ def test_nothing_is_lost_reordered_or_stalled() -> None:
 # ── What the machine is worth: without any of these rules it finds a violation ────────────────────
 
 
+class _Forgetful(dict[str, Block]):
+    """Keeps nothing, and says so to nobody who asks."""
+
+    def __missing__(self, name: str) -> Block:
+        return Block(0, 0, 0.0)
+
+
 def _no_block(self: Any, name: str, head: int, due: float) -> None:
     """O-block gone: no key ever waits."""
+    self._blocked = _Forgetful()
 
 
 def _no_sweep(self: Any, last_value: int, holders: Any) -> list[tuple[int, int]]:
