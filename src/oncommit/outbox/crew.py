@@ -44,7 +44,21 @@ class Offer(msgspec.Struct, frozen=True):
     """What one transaction has reserved."""
 
     ids: tuple[UUID, ...]
+    size: int
+    """Of the payloads, in bytes, about."""
     committed: float
+
+
+class Load(msgspec.Struct):
+    """What a sender has to do, kept for whoever asks whether more can be taken."""
+
+    events: int = 0
+    bytes: int = 0
+
+    def add(self, offer: Offer, times: int = 1) -> None:
+        """So much more, or less."""
+        self.events += times * len(offer.ids)
+        self.bytes += times * offer.size
 
 
 class Crew:
@@ -60,8 +74,8 @@ class Crew:
         report: Callable[[Sent], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.waiting = 0
-        """Events that wait for a flight."""
+        self.load = Load()
+        """What waits for a flight, or flies."""
         self._settings = settings
         self._circuits = circuits
         self._report = report
@@ -77,7 +91,7 @@ class Crew:
     def take(self, offer: Offer) -> None:
         """Send these as soon as a flight is free."""
         self._offers.append(offer)
-        self.waiting += len(offer.ids)
+        self.load.add(offer)
         self._take_off()
 
     async def end(self) -> None:
@@ -90,9 +104,9 @@ class Crew:
             flight.cancel()
         await asyncio.gather(*self._flights, return_exceptions=True)
         for offer in self._offers:
-            self._gave_up(offer, "stopped")
+            self._gave_up(offer.ids, "stopped", offer.committed)
         self._offers.clear()
-        self.waiting = 0
+        self.load = Load()
         for channel in self._channels.values():
             await channel.close()
         await self._runner.close()
@@ -102,7 +116,6 @@ class Crew:
         if not self._offers or len(self._flights) >= FLIGHTS:
             return
         offers, self._offers = list(self._offers), deque()
-        self.waiting = 0
         # Kept: a task that nobody holds may vanish in the middle.
         flight = self.loop.create_task(self._fly(offers), name="oncommit sender")
         self._flights.add(flight)
@@ -115,10 +128,24 @@ class Crew:
         self._take_off()
 
     async def _fly(self, offers: Sequence[Offer]) -> None:
-        committed = {event: offer.committed for offer in offers for event in offer.ids}
-        reserved = await self._read(offers)
+        aboard = {event: offer.committed for offer in offers for event in offer.ids}
+        try:
+            await self._deliver(aboard)
+        except asyncio.CancelledError:
+            for event, committed in aboard.items():
+                self._gave_up([event], "stopped", committed)
+            raise
+        finally:
+            for offer in offers:
+                self.load.add(offer, -1)
+
+    async def _deliver(self, committed: dict[UUID, float]) -> None:
+        """Read, publish and settle. Who is done with is taken off the list."""
+        reserved = await self._read(committed)
         if reserved is None:
             return
+        for event in committed.keys() - {row.id for row in [*reserved.rows, *reserved.lapsed]}:
+            del committed[event]  # gone with a savepoint, or the relay's for so long that it has taken it
         for row in reserved.lapsed:
             self._done(row, "lapsed", committed)
         sinks: dict[str, list[FetchedRow]] = {}
@@ -126,25 +153,21 @@ class Crew:
             sinks.setdefault(row.sink, []).append(row)
         await asyncio.gather(*(self._send(sink, rows, reserved.deadline, committed) for sink, rows in sinks.items()))
 
-    async def _read(self, offers: Sequence[Offer]) -> Reserved | None:
+    async def _read(self, committed: dict[UUID, float]) -> Reserved | None:
         """What is reserved still; a failure is the pool's, and opens its circuit."""
         circuit = self._circuits[POOL]
         try:
-            reserved = await self._reservations.read(
-                [event for offer in offers for event in offer.ids], timeout=self._settings.limit
-            )
+            reserved = await self._reservations.read(list(committed), timeout=self._settings.limit)
         except Exception as error:  # noqa: BLE001 - pools and drivers of others, each with errors of its own
             log.warning("committed events cannot be read to be sent at once, the relay sends them: %r", error)
             circuit.failed(time.monotonic(), repr(error))
-            for offer in offers:
-                self._gave_up(offer, "database")
+            for event in list(committed):
+                self._gave_up([event], "database", committed.pop(event))
             return None
         circuit.worked()
         return reserved
 
-    async def _send(
-        self, sink: str, rows: Sequence[FetchedRow], deadline: float, committed: Mapping[UUID, float]
-    ) -> None:
+    async def _send(self, sink: str, rows: Sequence[FetchedRow], deadline: float, committed: dict[UUID, float]) -> None:
         """Publish and write down what came of it, for the rows of one sink."""
         answers = await self._channels[sink].publish(rows, deadline)
         answered = time.monotonic()
@@ -179,12 +202,12 @@ class Crew:
             log.info("%d reservations are left to lapse: %r", len(rows), error)
 
     def _done(
-        self, row: FetchedRow, failure: Reason | None, committed: Mapping[UUID, float], at: float | None = None
+        self, row: FetchedRow, failure: Reason | None, committed: dict[UUID, float], at: float | None = None
     ) -> None:
-        seconds = (time.monotonic() if at is None else at) - committed.get(row.id, 0.0)
+        seconds = (time.monotonic() if at is None else at) - committed.pop(row.id)
         self._report(Sent(row.type, row.sink, failure, seconds))
 
-    def _gave_up(self, offer: Offer, reason: Reason) -> None:
-        seconds = time.monotonic() - offer.committed
-        for _ in offer.ids:
+    def _gave_up(self, events: Sequence[UUID], reason: Reason, committed: float) -> None:
+        seconds = time.monotonic() - committed
+        for _ in events:
             self._report(Sent(None, None, reason, seconds))

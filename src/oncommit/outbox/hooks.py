@@ -34,15 +34,20 @@ class Added(msgspec.Struct):
     events: list[Event[Any]] = []
     reserved: list[UUID] = []
     """Ids of those that are to be sent at once."""
+    size: int = 0
+    """Of their payloads, in bytes, about."""
 
     def extend(self, other: Added) -> None:
         """More of the same transaction."""
         self.events += other.events
         self.reserved += other.reserved
+        self.size += other.size
 
     def once(self) -> Added:
         """Each event once, though it was added again after its savepoint had been rolled back."""
-        return Added(list({event.id: event for event in self.events}.values()), list(dict.fromkeys(self.reserved)))
+        return Added(
+            list({event.id: event for event in self.events}.values()), list(dict.fromkeys(self.reserved)), self.size
+        )
 
 
 class Behind:
@@ -51,7 +56,7 @@ class Behind:
     Everything that does not have to wait comes first, so that a slow hook delays nothing of ours.
     """
 
-    def __init__(self, hook: AfterCommit | None, offer: Callable[[Sequence[UUID]], None] | None) -> None:
+    def __init__(self, hook: AfterCommit | None, offer: Callable[[Sequence[UUID], int], None] | None) -> None:
         self._hook = hook
         self._offer = offer
 
@@ -83,7 +88,7 @@ class Behind:
 
     def _send(self, added: Added) -> None:
         if self._offer is not None and added.reserved:
-            self._offer(added.reserved)
+            self._offer(added.reserved, added.size)
 
 
 def fire(hook: AfterCommit, events: tuple[Event[Any], ...]) -> Awaitable[None] | None:

@@ -41,6 +41,8 @@ class Optimistic(msgspec.Struct, frozen=True, kw_only=True):
     """A call that adds more events than this leaves them to the relay, which is faster with many."""
     waiting: int = 1000
     """Where so many events wait to be sent, further ones are left to the relay."""
+    bytes: int = 8 * 1024 * 1024
+    """Where payloads of so many bytes wait to be sent, or would with these, they are left to the relay."""
     source: str = "oncommit"
     """The ``source`` of CloudEvents; the same as the relay's."""
     topics: Mapping[str, TopicRules] = {}
@@ -53,8 +55,8 @@ class Optimistic(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 < self.limit <= LONGEST:
             raise ConfigError(f"limit must be above zero and at most {LONGEST:g} s, not {self.limit!r}")
-        if self.most < 1 or self.waiting < 1:
-            raise ConfigError("most and waiting must be above zero")
+        if self.most < 1 or self.waiting < 1 or self.bytes < 1:
+            raise ConfigError("most, waiting and bytes must be above zero")
 
 
 class Sent(msgspec.Struct, frozen=True):

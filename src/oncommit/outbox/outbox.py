@@ -235,8 +235,11 @@ class Outbox:
                     "events of blocking sessions are left to the relay, since after_commit is a pool of asyncio: "
                     "give a blocking pool, an engine or a DSN"
                 )
-        if told and sender.is_ready({event.sink for event in prepared.events}, len(prepared.events)):
-            return write.Reserving(sender.settings.limit)
+        if not told or len(prepared.events) > sender.settings.most:
+            return None
+        size = write.size(prepared)
+        if sender.is_ready({event.sink for event in prepared.events}, len(prepared.events), size):
+            return write.Reserving(sender.settings.limit, size)
         return None
 
     async def _noted(
@@ -261,7 +264,9 @@ class Outbox:
     ) -> None:
         """Remember what is new for what happens behind the commit."""
         new = set(ids)
-        added = Added([event for event in events if event.id in new], reserving.ids if reserving else [])
+        added = Added([event for event in events if event.id in new])
+        if reserving is not None and reserving.ids:
+            added.reserved, added.size = reserving.ids, reserving.size
         if self._sender is not None:
             self._sender.stats.skip(len(added.events) - len(added.reserved))
         if not added.events or not self._behind.is_wanted:

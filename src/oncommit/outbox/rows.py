@@ -35,6 +35,7 @@ USUAL: Final = tuple(DEFAULTS[name] for name in COLUMNS if name in DEFAULTS)
 OWN: Final = tuple(COLUMNS.index(name) for name in ("event_id", "aggregate_id", "payload"))
 SHARED: Final = tuple(index for index, name in enumerate(COLUMNS) if index not in OWN and name != "data")
 DATA: Final = COLUMNS.index("data")
+PAYLOAD: Final = COLUMNS.index("payload")
 
 RowValues = tuple[Any, ...]
 

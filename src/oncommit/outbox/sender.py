@@ -21,7 +21,7 @@ from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.registry import make_broker
 from oncommit.db import pools
 from oncommit.errors import ConfigError
-from oncommit.outbox.crew import POOL, Crew, Offer
+from oncommit.outbox.crew import POOL, Crew, Load, Offer
 from oncommit.outbox.home import Home, LoopHome, ThreadHome
 from oncommit.outbox.optimistic import Observer, Optimistic, OptimisticStats, Sent
 
@@ -55,10 +55,11 @@ class Sender:
         self._closed = False
         self._crew: Crew | None = None
 
-    def is_ready(self, sinks: Iterable[str], count: int) -> bool:
+    def is_ready(self, sinks: Iterable[str], count: int, size: int) -> bool:
         """Whether events may be reserved now. Asked before the insert, from any thread; a late answer does no harm."""
-        waiting = self._crew.waiting if self._crew is not None else 0
-        if self._closed or count > self.settings.most or waiting + count > self.settings.waiting:
+        load = self._crew.load if self._crew is not None else Load()
+        most = self.settings
+        if self._closed or count > most.most or load.events + count > most.waiting or load.bytes + size > most.bytes:
             return False
         now = time.monotonic()
         probes = False
@@ -75,15 +76,16 @@ class Sender:
             self._probing = now + self.settings.limit
         return True
 
-    def offer(self, ids: Sequence[UUID]) -> None:
+    def offer(self, ids: Sequence[UUID], size: int) -> None:
         """These were reserved, and have committed. Never raises, never waits."""
-        offer = Offer(tuple(ids), time.monotonic())
+        offer = Offer(tuple(ids), size, time.monotonic())
         try:
             taken = not self._closed and self._home.call(lambda: self._take(offer))
         except Exception:
             log.exception("%d events cannot be sent from here; the relay sends them", len(ids))
             taken = False
         if not taken:
+            self._circuits[POOL].failed(time.monotonic(), "it cannot be used from here")
             for _ in offer.ids:
                 self._report(Sent(None, None, "stopped", 0.0))
 

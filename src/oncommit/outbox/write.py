@@ -17,7 +17,7 @@ from oncommit.db.calls import Call, Work
 from oncommit.db.failures import migrate_hint
 from oncommit.db.sql import query
 from oncommit.errors import SchemaMissing, SchemaOutdated
-from oncommit.outbox.rows import COLUMNS, DATA, OWN, PLAIN, SHARED, UNUSUAL, USUAL, Prepared
+from oncommit.outbox.rows import COLUMNS, DATA, OWN, PAYLOAD, PLAIN, SHARED, UNUSUAL, USUAL, Prepared
 
 # What PostgreSQL sets aside for each connection by default (max_locks_per_transaction). A call with 10,000 locks could
 # use up the table of locks that all transactions of the server share.
@@ -74,6 +74,8 @@ class Reserving(msgspec.Struct):
     """The wish to have events reserved, and what came of it."""
 
     limit: float
+    size: int
+    """Of the payloads, in bytes, about."""
     ids: list[UUID] = []
 
 
@@ -91,6 +93,11 @@ def reserve(prepared: Prepared, limit: float, schema: str) -> Call:
     if len(prepared.rows) == 1:
         return Call(query("optimistic/reserve_one", schema), [*prepared.rows[0], limit])
     return Call(query("optimistic/reserve_many", schema), [*columns(prepared), limit])
+
+
+def size(prepared: Prepared) -> int:
+    """Of the payloads, in bytes, about: a character is taken for one."""
+    return sum([len(row[PAYLOAD] or row[DATA] or b"") for row in prepared.rows])
 
 
 def may_reserve(schema: str) -> Work[bool]:

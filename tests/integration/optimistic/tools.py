@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -60,6 +61,25 @@ class World:
         if connection is not None:
             return [state for (state,) in await connection.fetch(sql)]
         return [state for (state,) in await self.rows(sql)]
+
+    async def until_states(self, *wanted: str) -> None:
+        """Until the live events are in these states: what is handed back is told of before it is written."""
+        try:
+            async with asyncio.timeout(10):
+                while (found := await self.states()) != list(wanted):  # noqa: ASYNC110 - a table has no event
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            raise AssertionError(f"live events are {found}, not {list(wanted)}") from None
+
+    async def may_probe(self, outbox: Outbox) -> None:
+        """Until the back-off of its circuits has passed, and no probe is out."""
+        sender = outbox._sender
+        assert sender is not None
+        async with asyncio.timeout(10):
+            while any(c.wait(time.monotonic()) > 0 for c in sender._circuits.values()) or (  # noqa: ASYNC110 - a clock
+                time.monotonic() < sender._probing
+            ):
+                await asyncio.sleep(0.005)
 
     async def archived(self) -> list[str]:
         return [name for (name,) in await self.rows("SELECT event_type FROM oncommit.outbox_archive ORDER BY id")]

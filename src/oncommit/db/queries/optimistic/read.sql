@@ -1,5 +1,5 @@
 -- What was reserved in a transaction that has committed by now, read again before it is sent: a savepoint that was rolled
--- back has taken its rows along, and a reservation that has lapsed is the relay's.
+-- back has taken its rows along, and one that has lapsed (its `wait` is over) is the relay's.
 --
 -- Safe under concurrency: nothing is locked, since nobody else acts on a row that is reserved; whoever comes too late is
 -- stopped by the same condition in settle.sql. Columns as in relay/fetch.sql, without an epoch. A standby gives nothing:
@@ -10,6 +10,6 @@ SELECT w.sink, w.lane, 0::bigint AS epoch, w.id, w.event_id, w.event_type, w.agg
 FROM oncommit.outbox r
 JOIN oncommit.outbox_wire w ON w.sink = r.sink AND w.lane = r.lane AND w.id = r.id
 WHERE r.event_id = ANY ($1::uuid[])
-  AND r.state = 'optimistic' AND r.available_at > oncommit.now()
+  AND r.state = 'optimistic'
   AND NOT pg_is_in_recovery()
 ORDER BY w.sink, w.id
