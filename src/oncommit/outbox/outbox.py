@@ -265,8 +265,11 @@ class Outbox:
         """Remember what is new for what happens behind the commit."""
         new = set(ids)
         added = Added([event for event in events if event.id in new])
-        if reserving is not None and reserving.ids:
-            added.reserved, added.size = reserving.ids, reserving.size
+        if self._sender is not None and reserving is not None:
+            if reserving.ids:
+                added.reserved, added.size = reserving.ids, reserving.size
+            else:
+                self._sender.unused()
         if self._sender is not None:
             self._sender.stats.skip(len(added.events) - len(added.reserved))
         if not added.events or not self._behind.is_wanted:

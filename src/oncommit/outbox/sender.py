@@ -76,6 +76,10 @@ class Sender:
             self._probing = now + self.settings.limit
         return True
 
+    def unused(self) -> None:
+        """What might have been reserved was not, so it probes nothing."""
+        self._probing = 0.0
+
     def offer(self, ids: Sequence[UUID], size: int) -> None:
         """These were reserved, and have committed. Never raises, never waits."""
         offer = Offer(tuple(ids), size, time.monotonic())

@@ -27,11 +27,18 @@ def shared(any_postgres: AnyServer, oncommit_databases: Callable[[AnyServer], Da
 
 
 @pytest.fixture
-async def world(shared: Database) -> AsyncIterator[World]:
-    pool = await asyncpg.create_pool(shared.dsn, min_size=1, max_size=6)
+def plain(shared: Database) -> Database:
+    """Empty."""
     names = ", ".join(f"oncommit.{name}" for name in TABLES.split(", "))
-    await pool.execute(f"TRUNCATE {names}, thing, strict RESTART IDENTITY")
-    made = World(shared.dsn, pool)
+    with psycopg.connect(shared.dsn, autocommit=True) as connection:
+        connection.execute(f"TRUNCATE {names}, thing, strict RESTART IDENTITY")
+    return shared
+
+
+@pytest.fixture
+async def world(plain: Database) -> AsyncIterator[World]:
+    pool = await asyncpg.create_pool(plain.dsn, min_size=1, max_size=6)
+    made = World(plain.dsn, pool)
     yield made
     for outbox in made.outboxes:
         await outbox.close()
