@@ -31,6 +31,7 @@ class Adapter(NamedTuple):
 
 # To add an adapter, add a line.
 ADAPTERS: Final[dict[str, Adapter]] = {
+    "kafka": Adapter("oncommit.brokers.kafka", "KafkaBroker", "kafka"),
     "nats": Adapter("oncommit.brokers.nats", "NatsBroker", "nats"),
     "redis": Adapter("oncommit.brokers.redis", "RedisBroker", "redis"),
     "rediss": Adapter("oncommit.brokers.redis", "RedisBroker", "redis"),

@@ -76,10 +76,11 @@ class _Line:
 
 
 class Proxy:
-    """Forwards a loopback port to a server, until it is told otherwise."""
+    """Forwards a loopback port to a server, until it is told otherwise; `listen` names the port, else any will do."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, listen: int = 0) -> None:
         self._target = (host, port)
+        self._listen_on = listen
         self._links: set[_Link] = set()
         self._fault: _Fault | None = None
         self._struck = threading.Event()
@@ -240,7 +241,7 @@ class Proxy:
     async def _listen(self) -> asyncio.Server:
         self._lines = {way: _Line() for way in Way}
         self._heal()
-        server = await asyncio.start_server(self._accepted, self.host, 0)
+        server = await asyncio.start_server(self._accepted, self.host, self._listen_on)
         self.port = server.sockets[0].getsockname()[1]
         return server
 

@@ -10,7 +10,7 @@ from oncommit.brokers.base import Message
 from oncommit.errors import BrokerUnavailable, PublishFailed
 from oncommit.testing.conformance.bench import Bench
 from oncommit.testing.conformance.checks import acknowledged, check_all, check_once, check_order, check_there
-from oncommit.testing.conformance.messages import Mint
+from oncommit.testing.conformance.messages import Mint, without
 from oncommit.testing.conformance.work import GRACE, PATIENT, SHORT, eventually, opened, publish_all, until_it_answers
 
 
@@ -38,11 +38,8 @@ class Lines:
                 arrived = await bench.arrived(topic)
                 check_there(arrived, done)
                 check_order(arrived, messages)
-                given = {message.message_id for message in done}
                 await until_it_answers(broker, within=bench.recovery)
-                await publish_all(
-                    broker, [one for one in messages if one.message_id not in given], within=bench.recovery
-                )
+                await publish_all(broker, without(messages, done), within=bench.recovery)
         arrived = await bench.arrived(topic)
         check_there(arrived, messages)
         check_order(arrived, messages)

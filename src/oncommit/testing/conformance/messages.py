@@ -53,3 +53,9 @@ class Mint:
 def ids(messages: Iterable[Message]) -> list[str]:
     """Their ids, in their order."""
     return [message.message_id for message in messages]
+
+
+def without(messages: Iterable[Message], done: Iterable[Message]) -> list[Message]:
+    """Those that are left, in their order."""
+    gone = set(ids(done))
+    return [message for message in messages if message.message_id not in gone]

@@ -29,7 +29,6 @@ COMMON = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "CLIENT",
-    "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "auto.create.topics.enable": "false",  # a topic that is missing shall be seen
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
@@ -50,10 +49,25 @@ COMMON = {
 JAVA_FLAGS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+PerfDisableSharedMem")
 
 
-def kafka(*, durable: bool = False, settings: dict[str, str] | None = None) -> Server:
-    """A Kafka. `durable`: each batch is on disk before it is acknowledged (Kafka itself trusts in replicas)."""
+def kafka(
+    *,
+    durable: bool = False,
+    settings: dict[str, str] | None = None,
+    logins: dict[str, str] | None = None,
+    proxied: bool = False,
+) -> Server:
+    """A Kafka.
+
+    Args:
+        durable: Each batch is on disk before it is acknowledged (Kafka itself trusts in replicas).
+        settings: More of `server.properties`.
+        logins: Users with their passwords; they enter by another port, `home.ports["login"]` (SASL/PLAIN).
+        proxied: A Kafka tells its clients where to connect, so a proxy needs a port that it tells: listen on
+            `home.ports["before"]` and forward to `home.ports["behind"]`.
+    """
     flush = {"log.flush.interval.messages": "1"} if durable else {}
-    return Server(KafkaRecipe(flush | (settings or {})), start_timeout=120)
+    recipe = KafkaRecipe(flush | (settings or {}), logins=logins or {}, proxied=proxied)
+    return Server(recipe, start_timeout=120)
 
 
 def find_libs() -> Path:
@@ -92,11 +106,16 @@ class KafkaRecipe:
     """How to run Kafka."""
 
     name = "kafka"
-    port_roles: tuple[str, ...] = ("client", "controller")
     stop_signal = signal.SIGTERM
     unprivileged = False
 
-    def __init__(self, settings: dict[str, str]) -> None:
+    def __init__(self, settings: dict[str, str], *, logins: dict[str, str], proxied: bool) -> None:
+        self.port_roles: tuple[str, ...] = ("client", "controller")
+        if logins:
+            self.port_roles += ("login",)
+        if proxied:
+            self.port_roles += ("behind", "before")
+        self._logins = logins
         self._settings = COMMON | settings
         self._cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # An id that begins with a dash would be read as an option by the storage tool.
@@ -115,18 +134,35 @@ class KafkaRecipe:
 
     def programs(self, home: Home) -> list[Program]:
         """The server."""
-        client, controller = home.ports["client"], home.ports["controller"]
-        settings = self._settings | {
-            "listeners": f"CLIENT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"CLIENT://127.0.0.1:{client}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "log.dirs": str(home.folder / "data"),
-        }
+        settings = self._settings | self._listeners(home.ports) | {"log.dirs": str(home.folder / "data")}
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         conf = home.write("server.properties", text)
         if not (home.folder / "data" / "meta.properties").exists():
             home.watched.run(self._class(home, "kafka.tools.StorageTool", "format", "-t", self._cluster, "-c", conf))
         return [self._class(home, "kafka.Kafka", conf)]
+
+    def _listeners(self, ports: dict[str, int]) -> dict[str, str]:
+        """Where it listens, and what it tells its clients of that."""
+        told = {"CLIENT": ports["client"]}
+        listens = told | {"CONTROLLER": ports["controller"]}
+        protocols = {"CLIENT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+        more: dict[str, str] = {}
+        if "login" in ports:
+            told["LOGIN"] = listens["LOGIN"] = ports["login"]
+            protocols["LOGIN"] = "SASL_PLAINTEXT"
+            users = " ".join(f'user_{name}="{password}"' for name, password in self._logins.items())
+            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+            more["listener.name.login.sasl.enabled.mechanisms"] = "PLAIN"
+            more["listener.name.login.plain.sasl.jaas.config"] = f"{module} required {users};"
+        if "behind" in ports:
+            told["PROXIED"], listens["PROXIED"] = ports["before"], ports["behind"]
+            protocols["PROXIED"] = "PLAINTEXT"
+        return more | {
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in listens.items()),
+            "advertised.listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in told.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in protocols.items()),
+            "controller.quorum.voters": f"1@127.0.0.1:{ports['controller']}",
+        }
 
     def url(self, port: int) -> str:
         """A URL for those who want one; Kafka's own clients take `Server.address`."""

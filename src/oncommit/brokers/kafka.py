@@ -1,0 +1,225 @@
+"""Kafka: an idempotent producer without gaps, and everything of a batch in flight together.
+
+What the promise of order rests on: messages of a key go to one partition, and of a partition the broker takes nothing
+behind something that it has not taken (``enable.gapless.guarantee``). Where a key changes its topic, what follows waits
+for the acknowledgement. Nothing times out on its own, which would leave gaps; the adapter gives up everything at once.
+
+Failure story.
+
+- A broker is gone or silent: librdkafka tries again until our time limit, each message is written once all the same.
+  Then everything in flight is dropped, and the producer with it. What had been sent may still arrive: always the next
+  messages of a key in their order, so a first delivery of what is tried again anyway, or a duplicate.
+- A broker refuses a message, or only a batch with many good ones in it: the producer is at its end (that is what "no
+  gaps" means). Those without acknowledgement are tried again in the same call, each on its own and each behind the one
+  before it of its key, so that one that is refused then is refused alone.
+- All who publish at once share a producer, and so its end: each tries again what is left of his own, within his own
+  time limit. What was in flight for him may then arrive twice.
+- The number of a topic's partitions grows while messages are in flight: keys move, and then nobody keeps their order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from oncommit.brokers.base import Capabilities, Message, Outcome
+from oncommit.brokers.kafka_errors import cause_of, error_of, size_of
+from oncommit.brokers.kafka_flight import Flight
+from oncommit.brokers.kafka_line import Line
+from oncommit.brokers.kafka_settings import careful, settings_of
+from oncommit.cloudevents import KAFKA
+from oncommit.errors import BrokerError, BrokerUnavailable, PublishRejected, TopicUnavailable
+
+CONNECT_TIMEOUT: Final = 5.0
+PATIENCE: Final = 3.0
+"""Seconds without any broker, after which what is in flight is given up."""
+LAST_QUESTION: Final = 2.0
+"""Seconds to find out why there was no answer."""
+HEADERS_AT_MOST: Final = 128 * 1024
+STRETCH: Final = 256
+"""Messages handed over before others in the event loop get their turn."""
+
+NOT_OPEN: Final = BrokerUnavailable("Kafka: not open")
+_BROKEN: Final = BrokerUnavailable("Kafka: the producer has ended")
+_LATE: Final = BrokerUnavailable("Kafka gave no answer in time")
+
+
+class KafkaBroker:
+    """Publishes to the topics of one Kafka cluster. The topics are yours: it makes none."""
+
+    def __init__(self, url: str, *, settings: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings_of(url, settings)
+        self._largest: int = self._settings["message.max.bytes"]
+        self._line: Line | None = None
+        self._opening = asyncio.Lock()
+        self.capabilities = Capabilities(
+            name="kafka",
+            binding=KAFKA,
+            acknowledged_means="written by all in-sync replicas of the partition, to their page cache",
+            ordered_pipelining=True,
+            deduplicates=False,
+            max_message=self._largest,
+        )
+
+    def __repr__(self) -> str:
+        return f"KafkaBroker({self._settings['bootstrap.servers']!r})"
+
+    async def open(self) -> None:
+        """Connect; nothing to do where it is connected."""
+        async with self._opening:
+            if self._line is not None:
+                return
+            line = Line(self._settings)
+            try:
+                await line.ask(CONNECT_TIMEOUT)
+            except BaseException:
+                line.end()
+                raise
+            self._line = line
+
+    async def close(self) -> None:
+        """Give up what is in flight, and disconnect."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.end()
+
+    async def ping(self) -> None:
+        """Ask the cluster for itself."""
+        await self.open()
+        await self._sound().ask(CONNECT_TIMEOUT)
+
+    async def publish(self, batch: Sequence[Message], *, timeout: float) -> Sequence[Outcome]:
+        """Publish everything at once; what is left by a refusal once more, one by one."""
+        if self._line is None:
+            return [NOT_OPEN] * len(batch)
+        end = asyncio.get_running_loop().time() + timeout
+        flight = Flight(batch, range(len(batch)))
+        reason = await self._fly(flight, self._sound(), end)
+        if flight.is_good:
+            return flight.outcomes
+        outcomes, doubtful = flight.sort_out(cause_of)
+        if doubtful and reason in (None, _BROKEN):
+            flight, reason = await self._one_by_one(batch, doubtful, end)
+            certain, left = flight.sort_out(error_of)
+            for index in doubtful:
+                outcomes[index] = certain[index]
+            doubtful = left
+        for index in doubtful:
+            outcomes[index] = _late(batch[index]) if reason is _LATE else reason
+        return outcomes
+
+    async def _one_by_one(
+        self, batch: Sequence[Message], indexes: Sequence[int], end: float
+    ) -> tuple[Flight, BrokerError | None]:
+        """Try these by a producer of their own, where each message stands for itself."""
+        flight = Flight(batch, indexes, together=False)
+        if self._line is None:
+            return flight, NOT_OPEN
+        line = Line(careful(self._settings))
+        try:
+            return flight, await self._fly(flight, line, end)
+        finally:
+            line.end()
+
+    async def _fly(self, flight: Flight, line: Line, end: float) -> BrokerError | None:
+        """Until all of it is answered, or why it was given up. Nothing of it is in flight afterwards."""
+        news = line.join()
+        good = 0
+        try:
+            while True:
+                if not line.broken:
+                    await self._hand_over(flight, line)
+                if flight.is_over:
+                    return None
+                if line.broken:
+                    return _BROKEN if self._line is not None else NOT_OPEN
+                if flight.good > good:
+                    good = flight.good
+                    line.arrived()
+                news.clear()
+                if (reason := await self._wait(news, line, end)) is not None:
+                    return reason
+        finally:
+            line.leave(news)
+            if not flight.is_over:
+                line.end()
+
+    async def _hand_over(self, flight: Flight, line: Line) -> None:
+        """Give the producer what may go, as far as it has room."""
+        produce: Any = line.producer.produce  # typed for what headers can be at most
+        landed, batch = flight.landed, flight.batch
+        begin, count = self._largest - HEADERS_AT_MOST, 0
+        while (index := flight.take()) is not None:
+            message = batch[index]
+            if len(message.body) > begin and (size := size_of(message)) > self._largest:
+                flight.landed(index, PublishRejected(f"{size} bytes are more than the limit of {self._largest}"))
+                continue
+            # No payload is a tombstone, which is not the same as an empty one.
+            body = None if message.content_type is None else message.body
+            try:
+                produce(message.topic, body, message.key, headers=message.headers, on_delivery=partial(landed, index))
+            except BufferError:
+                flight.put_back(index)
+                return
+            except KafkaException as error:
+                flight.landed(index, cause_of(error.args[0], message) or error.args[0])
+            except (TypeError, ValueError) as error:
+                flight.landed(index, PublishRejected(f"Kafka cannot carry it: {error}"))
+            count += 1
+            if count % STRETCH == 0:
+                line.poll()
+                await asyncio.sleep(0)
+                if line.broken:
+                    return
+
+    async def _wait(self, news: asyncio.Event, line: Line, end: float) -> BrokerError | None:
+        """Until something has come; or why nothing will."""
+        now = asyncio.get_running_loop().time()
+        if line.refused:
+            return BrokerUnavailable(line.why())
+        limit = end
+        if line.alone_since is not None:
+            limit = min(end, line.alone_since + PATIENCE)
+        try:
+            async with asyncio.timeout_at(max(limit, now)):
+                await news.wait()
+        except TimeoutError:
+            return await self._silent(line) if limit == end else await self._alone(line)
+        return None
+
+    async def _alone(self, line: Line) -> BrokerError | None:
+        """All brokers were gone for a while; perhaps one is back, and has not yet had time to answer."""
+        try:
+            await line.ask(LAST_QUESTION)
+        except BrokerUnavailable as error:
+            return error
+        return None
+
+    async def _silent(self, line: Line) -> BrokerError:
+        """Time is up. It is the cluster, or it answers others and not these."""
+        line.end()
+        try:
+            await self._sound().ask(LAST_QUESTION)
+        except BrokerUnavailable as error:
+            return error
+        return _LATE
+
+    def _sound(self) -> Line:
+        """The line; a new one where it is broken."""
+        if self._line is None:
+            raise NOT_OPEN
+        if self._line.broken:
+            self._line.end()
+            self._line = Line(self._settings)
+        return self._line
+
+
+def _late(message: Message) -> BrokerError:
+    """No message is to blame for this: Kafka refuses what it does not like, and says so."""
+    return TopicUnavailable(
+        f"the topic {message.topic!r} gave no answer in time: does each partition have a leader and enough replicas?"
+    )

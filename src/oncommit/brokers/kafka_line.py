@@ -1,0 +1,155 @@
+"""A producer of librdkafka, and those who wait for it.
+
+librdkafka sends and receives in threads of its own and keeps what it has to say until it is asked. It is asked in the
+event loop, in turns that grow longer while nothing comes, for as long as anybody waits; so whatever it calls is called
+there, and nothing crosses threads.
+
+Failure story. A line is ``broken`` for ever: after a fatal error, since then librdkafka takes nothing more; when
+somebody gives up what is in flight, since librdkafka can only drop everything; when the adapter is closed. All that
+wait are told. What was on its way through the network at that moment may still arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from oncommit.brokers.kafka_errors import away, is_line, refuses_login
+from oncommit.brokers.kafka_settings import Settings
+from oncommit.errors import BrokerUnavailable, ConfigError
+
+log: Final = logging.getLogger("oncommit.brokers.kafka")
+
+SHORTEST: Final = 0.001
+LONGEST: Final = 0.005
+GROWTH: Final = 1.3
+QUESTION: Final = 1.0
+"""Seconds for one question about the cluster; it is asked again until time is up."""
+
+
+class Line:
+    """One producer, until it is broken."""
+
+    def __init__(self, settings: Settings) -> None:
+        try:
+            self.producer = Producer(settings | {"error_cb": self._report, "logger": log})
+        except KafkaException as error:
+            raise ConfigError(f"Kafka's client does not take a setting: {error.args[0].str()}") from error
+        self.broken = False
+        self.trouble: KafkaError | None = None
+        """What was said last of the connection, until something arrives again."""
+        self.alone_since: float | None = None
+        """When all brokers were gone; nothing while one may be there."""
+        self._waiting: set[asyncio.Event] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause = SHORTEST
+        self._asking = 0
+        self._ended = False
+
+    # ── Those who wait ───────────────────────────────────────────────────────────────────────────
+
+    def join(self) -> asyncio.Event:
+        """From now on this is set whenever something has come."""
+        news = asyncio.Event()
+        self._waiting.add(news)
+        self._pause = SHORTEST
+        if self._timer is None:
+            self._turn()
+        return news
+
+    def leave(self, news: asyncio.Event) -> None:
+        """No more."""
+        self._waiting.discard(news)
+        if not self._waiting and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _turn(self) -> None:
+        self._timer = None
+        if not self.broken:
+            self._pause = SHORTEST if self.poll() else min(self._pause * GROWTH, LONGEST)
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._turn)
+
+    def poll(self) -> bool:
+        """Let the producer say what it has to say; whether that was anything."""
+        try:
+            anything = bool(self.producer.poll(0))
+        except KafkaException as error:  # a fatal one; what it means for each message comes apart
+            log.warning("Kafka: %s", error.args[0].str())
+            self.broken = anything = True
+        if anything:
+            self._tell()
+        return anything
+
+    def arrived(self) -> None:
+        """A broker has answered."""
+        self.trouble = self.alone_since = None
+
+    def _tell(self) -> None:
+        for news in self._waiting:
+            news.set()
+
+    def _report(self, error: KafkaError) -> None:
+        log.warning("Kafka: %s", error.str())
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - so it is called
+            self.alone_since = self.alone_since or asyncio.get_running_loop().time()
+        elif is_line(error) and not self.refused:
+            self.trouble = error
+
+    # ── Is anybody there? ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def refused(self) -> bool:
+        """Whether we are told that we may not enter."""
+        return self.trouble is not None and refuses_login(self.trouble)
+
+    def why(self) -> str:
+        """Why there is no broker, as far as is known."""
+        return "Kafka cannot be reached: no answer" if self.trouble is None else away(self.trouble)
+
+    async def ask(self, limit: float) -> None:
+        """Ask the cluster for itself. Raises ``BrokerUnavailable``."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit
+        while True:
+            try:
+                await asyncio.to_thread(self._look, max(min(QUESTION, end - loop.time()), 0.05))
+            except (KafkaException, RuntimeError) as error:
+                if self.broken:
+                    raise BrokerUnavailable("Kafka: closed before the answer") from error
+                self.poll()
+                if self.refused or loop.time() >= end:
+                    raise BrokerUnavailable(self.why()) from error
+            else:
+                self.arrived()
+                return
+
+    def _look(self, limit: float) -> None:
+        self._asking += 1
+        try:
+            self.producer.list_topics(timeout=limit)
+        finally:
+            self._asking -= 1
+
+    # ── Its end ──────────────────────────────────────────────────────────────────────────────────
+
+    def end(self) -> None:
+        """Drop everything that is in flight, for everybody, and hear the last reports. It takes a millisecond."""
+        if self._ended:
+            return
+        self.broken = self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        # Dropping what is in flight is itself a fatal error, raised by whichever call comes next.
+        with suppress(KafkaException):
+            self.producer.purge()
+        while self.poll():
+            pass
+        if not self._asking:  # else it ends with the thread that is asking
+            with suppress(KafkaException):
+                self.producer.close()
+        self._tell()
