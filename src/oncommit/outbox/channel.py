@@ -39,6 +39,7 @@ class Channel:
         self._dispatcher = Dispatcher(
             broker, rules, source=settings.source, backoff=settings.circuit, uniform=random.uniform
         )
+        self._patience = settings.limit / 4
         self._turn = asyncio.Lock()
         self._opening: asyncio.Task[None] | None = None
 
@@ -62,7 +63,7 @@ class Channel:
         await self._broker.close()
 
     async def _publish(self, rows: Sequence[FetchedRow], deadline: float) -> list[Answer]:
-        left = deadline - boottime()
+        given = left = deadline - boottime()
         if left <= 0:
             return [(row, "lapsed") for row in rows]
         try:
@@ -75,7 +76,8 @@ class Channel:
         except TimeoutError:
             outcomes = [(row, PublishFailed("no answer in time")) for row in rows]
         late = boottime() >= deadline
-        self._note([outcome for _, outcome in outcomes], late=late)
+        # Silence says something about the broker only where it had time to answer.
+        self._note([outcome for _, outcome in outcomes], silent=late and given > self._patience)
         return [(row, reason_of(outcome, late=late)) for row, outcome in outcomes]
 
     async def _opened(self, timeout: float) -> None:
@@ -93,11 +95,11 @@ class Channel:
         if self._circuit.is_open:
             await self._broker.ping()
 
-    def _note(self, outcomes: Sequence[Outcome], *, late: bool) -> None:
+    def _note(self, outcomes: Sequence[Outcome], *, silent: bool) -> None:
         """Close the circuit when the broker answers, open it when it does not."""
         now = time.monotonic()
         gone = next((outcome for outcome in outcomes if isinstance(outcome, BrokerUnavailable)), None)
-        if gone is not None or (late and any(outcome is not None for outcome in outcomes)):
+        if gone is not None or (silent and any(outcome is not None for outcome in outcomes)):
             if self._circuit.wait(now) <= 0:
                 self._circuit.failed(now, str(gone or "no answer in time"))
         else:

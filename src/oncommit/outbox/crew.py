@@ -157,7 +157,9 @@ class Crew:
         """What is reserved still; a failure is the pool's, and opens its circuit."""
         circuit = self._circuits[POOL]
         try:
-            reserved = await self._reservations.read(list(committed), timeout=self._settings.limit)
+            reserved = await self._reservations.read(
+                list(committed), kept=self._settings.kept, timeout=self._settings.limit
+            )
         except Exception as error:  # noqa: BLE001 - pools and drivers of others, each with errors of its own
             log.warning("committed events cannot be read to be sent at once, the relay sends them: %r", error)
             circuit.failed(time.monotonic(), repr(error))
@@ -169,7 +171,7 @@ class Crew:
 
     async def _send(self, sink: str, rows: Sequence[FetchedRow], deadline: float, committed: dict[UUID, float]) -> None:
         """Publish and write down what came of it, for the rows of one sink."""
-        answers = await self._channels[sink].publish(rows, deadline)
+        answers = await self._channels[sink].publish(rows, deadline - self._settings.kept)
         answered = time.monotonic()
         sent = [row for row, reason in answers if reason is None]
         failed = [(row, reason) for row, reason in answers if reason is not None]

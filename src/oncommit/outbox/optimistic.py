@@ -18,6 +18,8 @@ from oncommit.retry import Backoff
 from oncommit.topics import TopicRules
 
 LONGEST: Final = 60.0
+LAST: Final = 0.15
+"""Of the limit: so much of it is kept for the settle, or what was acknowledged last would be sent again."""
 
 Reason: TypeAlias = Literal[
     "unavailable", "topic", "rejected", "refused", "timeout", "lapsed", "database", "unsettled", "stopped"
@@ -51,6 +53,11 @@ class Optimistic(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what was sent is archived; the same as the relay's."""
     circuit: Backoff = Backoff(base=0.5, cap=30.0)
     """For how long nothing is reserved after the broker, or the pool, could not be used."""
+
+    @property
+    def kept(self) -> float:
+        """Seconds before its end in which nothing is published any more."""
+        return self.limit * LAST
 
     def __post_init__(self) -> None:
         if not 0 < self.limit <= LONGEST:

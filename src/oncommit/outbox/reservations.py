@@ -48,14 +48,14 @@ class Reservations:
         self._schema = schema
         self._archive = archive
 
-    async def read(self, ids: Sequence[UUID], *, timeout: float) -> Reserved:
-        """What of these is reserved still, in the order of its lanes."""
+    async def read(self, ids: Sequence[UUID], *, kept: float, timeout: float) -> Reserved:
+        """What of these is reserved still, and for longer than ``kept``; in the order of its lanes."""
         asked = boottime()
         rows = await self._ask("read", [list(ids)], timeout=timeout)
         fetched = [FetchedRow(*row) for row in rows]
-        mine = [row for row in fetched if row.wait > 0]
+        mine = [row for row in fetched if row.wait > kept]
         left = min((row.wait for row in mine), default=0.0)
-        return Reserved(mine, asked + left, [row for row in fetched if row.wait <= 0])
+        return Reserved(mine, asked + left, [row for row in fetched if row.wait <= kept])
 
     async def settle(self, rows: Sequence[FetchedRow], ages: Sequence[float], *, timeout: float) -> set[UUID]:
         """Move acknowledged events to the archive; those of which the reservation still held."""
