@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -62,6 +63,31 @@ async def test_a_move_reads_what_it_moves(connection: asyncpg.Connection, *, ana
     # The first look meets what the UPDATE above has left dead; what is moved is found by index and written.
     assert pages(move) < 10_000, move
     assert re.search(r"Delete on outbox_delayed d.*rows=100", move) or "actual rows=100" in move
+
+
+async def test_a_batch_of_a_replay_reads_its_window(any_database: Database) -> None:
+    connection = await asyncpg.connect(any_database.dsn, statement_cache_size=0)
+    await connection.execute(
+        "INSERT INTO oncommit.outbox_archive (id, created_at, sent_at, archived_at, event_id, attempts, crashes,"
+        " schema_version, priority, lane, sink, event_type, content_type, headers, payload)"
+        " SELECT n, m, m, m, gen_random_uuid(), 0, 0, 1, 5, 0, 'main', 't', 'application/json', '{}',"
+        " json_build_object('x', repeat('y', 300)) FROM generate_series(1, 100000) n,"
+        " LATERAL (SELECT date_trunc('day', now(), 'UTC') + n * interval '10 ms') t(m)"
+    )
+    await connection.execute("VACUUM ANALYZE oncommit.outbox_archive")
+    start = await connection.fetchval("SELECT date_trunc('day', now(), 'UTC') + interval '500 s'")
+    batch = await plan(
+        connection, "replay/publish", start, start + timedelta(seconds=1), None, None, None, None, None, start, -1,
+        1000, 8_000_000, None,
+    )  # fmt: skip
+    scans = [line for line in batch.splitlines() if "Scan on outbox_archive" in line]
+    assert not any("Seq Scan" in line for line in scans), batch
+    assert len([line for line in scans if "Heap" in line]) == 1, batch  # the other days are ruled out
+    total = await connection.fetchval("SELECT pg_relation_size('oncommit.outbox_archive_' || to_char($1 AT TIME ZONE"
+                                      " 'UTC', 'YYYYMMDD')) / 8192", start)  # fmt: skip
+    heap = batch[batch.index("Bitmap Heap Scan") :]
+    assert pages(heap) < total / 10, batch
+    await connection.close()
 
 
 async def test_what_was_moved_is_not_read_again_while_vacuum_is_held_back(

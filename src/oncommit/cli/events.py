@@ -1,4 +1,4 @@
-"""``oncommit events``: list, show, by-aggregate."""
+"""``oncommit events``: list, show, by-aggregate, replay."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from oncommit.cli.events_replay import replay_command
 from oncommit.cli.moments import MOMENT
 from oncommit.cli.options import json_option, settings_options
 from oncommit.config import Settings
@@ -26,9 +27,12 @@ after_option = click.option("--after", metavar="CURSOR", help="The page after th
 payload_option = click.option("--payload", "with_payload", is_flag=True, help="With --json: payload and headers too.")
 
 
-@click.group("events", short_help="Look at events: live, archived and dead.")
+@click.group("events", short_help="Look at events; publish archived ones again.")
 def command() -> None:
-    """Look at events: live, archived and dead. Changes nothing."""
+    """Look at events: live, archived and dead; publish archived ones again."""
+
+
+command.add_command(replay_command)
 
 
 @command.command("list", epilog="Example: oncommit events list --state failed --type order.placed --since 1h")

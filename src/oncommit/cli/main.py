@@ -19,7 +19,7 @@ from oncommit._version import __version__
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "bench": ("oncommit.cli.bench", "Measure what it costs, on this machine."),
     "demo": ("oncommit.cli.demo", "Show what it does, on a PostgreSQL of its own."),
-    "events": ("oncommit.cli.events", "Look at events: live, archived and dead."),
+    "events": ("oncommit.cli.events", "Look at events; publish archived ones again."),
     "migrate": ("oncommit.cli.migrate", "Bring the tables in a database up to this version."),
     "relay": ("oncommit.cli.relay", "Send what was committed to the brokers, until it is stopped."),
     "retention": ("oncommit.cli.retention", "Show, or change, for how many days things are kept."),
