@@ -150,7 +150,14 @@ class translated_loss:  # noqa: N801 - reads as the context manager that it is
             raise unreachable(self._dsn, error) from error
 
 
-_LOST: Final = (ConnectionError, asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
+# InternalClientError: the server's farewell has been read and the end of the connection has not, when the next
+# statement comes; asyncpg then finds itself in a state that it does not know.
+_LOST: Final = (
+    ConnectionError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InternalClientError,
+)
 
 
 def unreachable(dsn: str | None, error: BaseException) -> DatabaseUnreachable:

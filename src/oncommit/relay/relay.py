@@ -40,7 +40,14 @@ if TYPE_CHECKING:
     from oncommit.db.dsn import Connection
 
 log: Final = logging.getLogger("oncommit.relay")
-_BROKEN: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, DatabaseUnreachable)
+_BROKEN: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a statement between the server's farewell and the end of the connection
+    OSError,
+    TimeoutError,
+    DatabaseUnreachable,
+)
 _RECONNECT: Final = 0.5
 
 
