@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 import nats
-from nats.js.api import StorageType
+from nats.js.api import ConsumerConfig, StorageType
 from nats.js.client import JetStreamContext
 
 from oncommit.testing.bench.relay.timeline import Arrival
@@ -41,6 +41,19 @@ class NatsHome:
                 return Arrival(0)
             first, last = [await self._time(jetstream, place) for place in (state.first_seq, state.last_seq)]
         return Arrival(state.messages, first, last)
+
+    async def times(self) -> dict[str, float]:
+        """When each message was stored, by its id."""
+        found: dict[str, float] = {}
+        async with self._jetstream() as jetstream:
+            count = (await jetstream.stream_info(self._name)).state.messages
+            headers_only = ConsumerConfig(headers_only=True)
+            reader = await jetstream.subscribe(self._subject, ordered_consumer=True, config=headers_only)
+            for _ in range(count):
+                message = await reader.next_msg(timeout=30)
+                found[(message.headers or {})["message_id"]] = message.metadata.timestamp.timestamp()
+            await reader.unsubscribe()
+        return found
 
     async def remove(self) -> None:
         """Delete it."""

@@ -1,91 +1,27 @@
-"""``oncommit bench``: measure it here, with the hardware and the versions that you have."""
+"""``oncommit bench relay``: events a second from the outbox to the broker."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from oncommit.cli.bench.progress import progress
 from oncommit.cli.options import json_option
 from oncommit.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from oncommit.testing.bench.relay.results import RelayResult
-    from oncommit.testing.bench.results import Result
-
-_HEADS: Final = ("driver", "schema", "what", "without", "with", "ratio", "spread", "gate", "")
-
 
 _UNITS: Final = {"": 1, "kB": 1000, "MB": 1_000_000}
 
 
-@click.group("bench", short_help="Measure what it costs, on this machine.")
-def command() -> None:
-    """Measure what it costs, on this machine. The workload is fixed: see the documentation, under "Benchmarks"."""
-
-
-@command.command("write")
-@click.option(
-    "--database", metavar="DSN", help="Measure there, in a schema of its own. Default: a PostgreSQL of its own."
-)
-@click.option("--driver", "drivers", multiple=True, metavar="NAME", help="Only this one; may be given more than once.")
-@click.option("--pairs", type=click.IntRange(1, 1000), default=5, show_default=True, help="Rounds without and with.")
-@click.option("--seconds", type=click.FloatRange(0.05, 3600), default=2.0, show_default=True, help="Of each round.")
-@click.option(
-    "--batch", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True, help="Events in one call."
-)
-@click.option("--check", is_flag=True, help="Exit with 1 where a ratio is below its gate.")
-@json_option
-def write(
-    *,
-    database: str | None,
-    drivers: tuple[str, ...],
-    pairs: int,
-    seconds: float,
-    batch: int,
-    check: bool,
-    as_json: bool,
-) -> int:
-    """Commits per second of one business transaction, without and with one event in it, for each driver.
-
-    The transaction is BEGIN, one INSERT, one UPDATE by key, COMMIT, by 16 writers at once; both sides are measured in
-    turns. Then 10 000 events in one call, beside raw rows; and the same with the outbox table that most projects have.
-    Takes about five minutes. The writers share this machine's cores with PostgreSQL.
-    """
-    from oncommit.errors import ConfigError, OncommitError
-    from oncommit.testing.bench.forms import FORMS
-    from oncommit.testing.bench.write import Plan, run
-    from oncommit.testing.servers import ServerError
-
-    if unknown := set(drivers) - set(FORMS):
-        raise click.BadParameter(f"{', '.join(sorted(unknown))}: choose from {', '.join(FORMS)}", param_hint="--driver")
-    plan = Plan(drivers or tuple(FORMS), pairs, seconds, batch, database, must=bool(drivers))
-    found: list[Result] = []
-    try:
-        with _progress() as say:
-            found.extend(run(plan, say))
-    except ServerError as error:
-        raise OncommitError(str(error)) from error
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed here, and a driver that was asked for needs it") from error
-    if as_json:
-        print_json(found)
-    else:
-        _print(found)
-    return 1 if check and any(result.passed is False for result in found) else 0
-
-
-@command.command("relay")
+@click.command("relay")
 @click.option(
     "--broker", required=True, metavar="NAME|URL", help="nats, redis, rabbitmq, kafka start one; or one that runs."
 )
-@click.option(
-    "--database", metavar="DSN", help="Measure there, in a schema of its own. Default: a PostgreSQL of its own."
-)
+@click.option("--database", metavar="DSN", help="Measure there, in a schema of its own. Default: one of its own.")
 @click.option("--events", type=click.IntRange(100, 100_000_000), help="Default: 100000, fewer of large ones.")
 @click.option("--keys", type=click.Choice(["uniform", "zipf", "1", "unique"]), default="uniform", show_default=True)
 @click.option("--payload", default="300", metavar="SIZE", show_default=True, help="Bytes of a payload; 10kB, 1MB.")
@@ -122,7 +58,7 @@ def relay(
         events = events or min(6000, fitting_events(size))
     plan = Plan(dsn=database, events=events or fitting_events(size), payload=size, **told)
     try:
-        with _progress() as say:
+        with progress() as say:
             found = run(plan, say)
     except ServerError as error:
         raise OncommitError(str(error)) from error
@@ -173,54 +109,3 @@ def _print_relay(found: RelayResult) -> None:
 def _range(spread: tuple[float, float] | None) -> str:
     low, high = spread or (0.0, 0.0)
     return f"{low:.2f} to {high:.2f}"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Where it is, on stderr: one line that changes on a terminal, a line for each new thing elsewhere."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status("") as status:
-            yield status.update
-        return
-    last = ""
-
-    def say(text: str) -> None:
-        nonlocal last
-        subject = text.partition(":")[0]
-        if subject != last:
-            click.echo(f"oncommit bench: {text}", err=True)
-        last = subject
-
-    yield say
-
-
-def _print(found: Sequence[Result]) -> None:
-    print_table(_HEADS, [_row(result) for result in found])
-    about = found[-1].about
-    load = max(result.load_before for result in found)
-    click.echo(
-        f"\nPer second, medians of {found[-1].pairs} pairs. PostgreSQL {about['postgresql']}, fsync {about['fsync']}, "
-        f"synchronous_commit {about['synchronous_commit']}; Python {about['python']}; {about['cores']} cores, shared "
-        f"by the writers and PostgreSQL; load {load} at most before a measurement."
-    )
-
-
-def _row(result: Result) -> tuple[str, ...]:
-    what = f"{result.batch} events in one call" if result.batch else f"commits, {result.writers} writers"
-    base = result.raw_events_per_s if result.batch else result.without_per_s
-    other = result.events_per_s if result.batch else result.with_per_s
-    low, high = result.spread
-    verdict = {None: "", True: "ok", False: "missed"}[result.passed]
-    return (
-        result.driver,
-        result.schema,
-        what,
-        f"{base:,.0f}",
-        f"{other:,.0f}",
-        f"{result.ratio:.2f}",
-        f"{low:.2f}-{high:.2f}",
-        "" if result.gate is None else f"{result.gate:g}",
-        verdict,
-    )
