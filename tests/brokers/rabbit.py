@@ -54,6 +54,21 @@ def rabbitmqctl(server: Server, *words: str) -> str:
     return subprocess.run(command, env=env, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
+def suspend_queue(server: Server, name: str) -> None:
+    """Let a queue answer nobody, as one does that has lost its majority."""
+    rabbitmqctl(server, "eval", f"{_process(name)}, sys:suspend(P).")
+
+
+def resume_queue(server: Server, name: str) -> None:
+    """Let it go on."""
+    rabbitmqctl(server, "eval", f"{_process(name)}, sys:resume(P).")
+
+
+def _process(name: str) -> str:
+    resource = f'rabbit_misc:r(<<"/">>, queue, <<"{name}">>)'
+    return f"{{ok, Q}} = rabbit_amqqueue:lookup({resource}), P = amqqueue:get_pid(Q)"
+
+
 @dataclass
 class Rabbit:
     """Exchanges and queues as a user would make them."""

@@ -12,7 +12,20 @@ from oncommit.brokers.rabbitmq import RabbitBroker
 from oncommit.errors import BrokerUnavailable
 from oncommit.testing.servers import ServerUnavailable, rabbitmq
 from oncommit.testing.servers.server import Server
-from tests.brokers.rabbit import EXCHANGE, QUEUE, TOPIC, Rabbit, connected, ids, kinds, message, opened, rabbitmqctl
+from tests.brokers.rabbit import (
+    EXCHANGE,
+    QUEUE,
+    TOPIC,
+    Rabbit,
+    connected,
+    ids,
+    kinds,
+    message,
+    opened,
+    rabbitmqctl,
+    resume_queue,
+    suspend_queue,
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +117,12 @@ async def test_a_queue_that_does_not_answer_is_one_attempt_of_its_events(server:
     await rabbit.queue()
     async with opened(server.url) as broker:
         assert kinds(await broker.publish([message()], timeout=10)) == ["sent"]
-        pid = (
-            f'{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"{QUEUE}">>)), P = amqqueue:get_pid(Q)'
-        )
-        rabbitmqctl(server, "eval", f"{pid}, sys:suspend(P).")
+        suspend_queue(server, QUEUE)
         try:
             batch = [message(key="a"), message(key="a"), message("nowhere/x")]
             outcomes = kinds(await broker.publish(batch, timeout=0.5))
         finally:
-            rabbitmqctl(server, "eval", f"{pid}, sys:resume(P).")
+            resume_queue(server, QUEUE)
         assert outcomes == ["PublishFailed", "NotAttempted", "TopicUnavailable"]
         assert kinds(await broker.publish(batch[:2], timeout=10)) == ["sent", "sent"]
 

@@ -152,8 +152,8 @@ class Explained:
     async def bury(self, lanes: list[int], ids: list[int]) -> Plan:
         full, words = self._full, ["x"] * len(ids)
         return await self._explain(
-            "bury", LANES, full.epochs, "main", full.relay, lanes, ids, ["permanent"] * len(ids), words, words, "main",
-            60.0,
+            "bury", LANES, full.epochs, "main", full.relay, lanes, ids, ["permanent"] * len(ids), words, words, words,
+            "main", 60,
         )  # fmt: skip
 
 

@@ -69,6 +69,9 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
             choice(CONTINUE, PARK_KEY),
         ),
     ] = CONTINUE
+    dlq_topics: Annotated[
+        bool, Setting("Whether an event that is dead also goes to its topic with `.dlq` behind the name.", SWITCH)
+    ] = False
     full_pass_every: Annotated[float, Setting("How often all lanes are read from their start.", SECONDS)] = 60.0
     maintenance: Annotated[
         bool, Setting("Whether it may lead the maintenance: delayed events, days of the archive, expiry.", SWITCH)

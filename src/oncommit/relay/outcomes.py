@@ -49,11 +49,11 @@ def judge(
             verdict.topics.setdefault(topic, []).append(row)
             verdict.cause = verdict.cause or str(outcome)
         elif isinstance(outcome, PublishRejected):
-            verdict.burials.append((row, burial(row, "permanent", outcome)))
+            verdict.burials.append((row, burial(row, topic, "permanent", outcome)))
         else:
             rules = policy(row.type)
             if row.attempts + 1 >= (row.max_attempts or rules.max_attempts):
-                verdict.burials.append((row, burial(row, "exhausted", outcome)))
+                verdict.burials.append((row, burial(row, topic, "exhausted", outcome)))
             else:
                 delay = rules.backoff.delay(row.attempts + 1, uniform)
                 verdict.failures.append(
@@ -62,9 +62,9 @@ def judge(
     return verdict
 
 
-def burial(row: FetchedRow, reason: str, error: Exception) -> Burial:
+def burial(row: FetchedRow, topic: str, reason: str, error: Exception) -> Burial:
     """The record of a dead event."""
-    return Burial(row.lane, row.epoch, row.place, reason, type(error).__name__, error_text(error))
+    return Burial(row.lane, row.epoch, row.place, reason, type(error).__name__, error_text(error), topic)
 
 
 def error_text(error: Exception) -> str:

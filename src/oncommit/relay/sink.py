@@ -94,7 +94,9 @@ class SinkRelay:
             clock=clock,
             watch=self._watch,
         )
-        self._suspects = Suspects(self.writing, self._circuit, settings, publish=self._publish, clock=clock)
+        self._suspects = Suspects(
+            self.writing, self._circuit, settings, rules=rules, publish=self._publish, clock=clock
+        )
         self._passed = clock()
         self._pace = Pace(settings.poll_busy, settings.poll_idle, clock())
 

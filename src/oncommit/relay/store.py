@@ -15,6 +15,7 @@ import msgspec
 
 from oncommit.brokers.row import FetchedRow
 from oncommit.db.sql import query
+from oncommit.relay.dead_topics import Routing, sources
 from oncommit.retention import Retention
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Burial(NamedTuple):
     reason: str
     error_type: str
     error: str
+    topic: str = ""
+    """Where it was to go; empty where that is not known."""
 
 
 class Store:
@@ -165,15 +168,9 @@ class Store:
         )  # fmt: skip
         return {row["id"] for row in rows}
 
-    async def bury(self, burials: Sequence[Burial]) -> set[int]:
-        """Move what is dead to the dead letters; the places that went."""
-        lanes, _, places, reasons, types, errors = zip(*burials, strict=True)
-        epochs = {burial.lane: burial.epoch for burial in burials}
-        rows = await self._fetch(
-            "bury", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, reasons, types, errors,
-            self._sink, Retention().dead_letter_days,
-        )  # fmt: skip
-        return {row["id"] for row in rows}
+    async def bury(self, burials: Sequence[Burial], *, copy: bool = False) -> set[int]:
+        """Move what is dead to the dead letters, with a copy to ``<topic>.dlq`` if asked; the places that went."""
+        return {place for _, place in await self._died("bury", burials, copy=copy)}
 
     async def unreserve(self, burials: Sequence[Burial]) -> None:
         """End reservations that have lapsed, of events that are about to be parked."""
@@ -183,15 +180,23 @@ class Store:
             "unreserve", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, self._sink
         )
 
-    async def park(self, burials: Sequence[Burial]) -> set[tuple[int, int]]:
+    async def park(self, burials: Sequence[Burial], *, copy: bool = False) -> set[tuple[int, int]]:
         """Let what is dead hold its key back, beside its record; lane and place of those that have a key."""
-        lanes, _, places, reasons, types, errors = zip(*burials, strict=True)
+        return await self._died("park", burials, copy=copy)
+
+    async def _died(self, how: str, burials: Sequence[Burial], *, copy: bool) -> set[tuple[int, int]]:
+        lanes, _, places, reasons, types, errors, topics = zip(*burials, strict=True)
         epochs = {burial.lane: burial.epoch for burial in burials}
         rows = await self._fetch(
-            "park", list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, reasons, types, errors,
-            self._sink, Retention().dead_letter_days,
+            how, list(epochs), list(epochs.values()), self._sink, self._relay, lanes, places, reasons, types, errors,
+            sources(topics, wanted=copy), self._sink, Retention().dead_letter_days,
         )  # fmt: skip
         return {(row["lane"], row["id"]) for row in rows}
+
+    async def routing(self, lane: int, place: int) -> Routing | None:
+        """What the topic of one event follows from; nothing where it is gone."""
+        rows = await self._fetch("routing", self._sink, lane, place)
+        return Routing(self._sink, *rows[0]) if rows else None
 
     async def unclaim(self, batch: int | None = None) -> None:
         """End a batch of which nothing was published; without a number, all of ours."""

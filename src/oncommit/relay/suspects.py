@@ -16,12 +16,14 @@ from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.dispatcher import Published
 from oncommit.brokers.row import FetchedRow
 from oncommit.relay.burying import bury_or_park
+from oncommit.relay.dead_topics import topic_of_killer
 from oncommit.relay.lane import Lane
 from oncommit.relay.reader import Reader
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.settling import REFUSED
 from oncommit.relay.store import Burial, LeftClaim, Store
 from oncommit.relay.writing import Writing
+from oncommit.topics import TopicRules
 
 log: Final = logging.getLogger("oncommit.relay")
 WHOLE: Final = 1000
@@ -36,12 +38,14 @@ class Suspects:
         circuit: Circuit,
         settings: RelaySettings,
         *,
+        rules: TopicRules,
         publish: Callable[[list[FetchedRow]], Awaitable[list[Published]]],
         clock: Callable[[], float],
     ) -> None:
         self._writing = writing
         self._circuit = circuit
         self._settings = settings
+        self._rules = rules
         self._publish = publish
         self._clock = clock
 
@@ -73,9 +77,15 @@ class Suspects:
             crashes = self._settings.crash_limit
         if crashes >= self._settings.crash_limit:
             reason = f"alone in flight when its relay died, {crashes} times"
-            burial = Burial(lane.lane, lane.epoch, place, "crashed", "RelayCrashed", reason)
+            topic = await self._topic(lane.lane, place, store) if self._settings.dlq_topics else ""
+            burial = Burial(lane.lane, lane.epoch, place, "crashed", "RelayCrashed", reason, topic)
             await bury_or_park(store, [burial], self._settings)
             log.error("the event at %d of lane %d is a dead letter: %s", place, lane.lane, reason)
+
+    async def _topic(self, lane: int, place: int, store: Store) -> str:
+        """Where it was to go; empty where that is not to be had."""
+        routing = await store.routing(lane, place)
+        return topic_of_killer(routing, self._rules) if routing is not None else ""
 
 
 def in_turn(claims: Iterable[LeftClaim]) -> list[LeftClaim]:

@@ -139,7 +139,7 @@ class ModelTable:
                 row.due = self.now + failure.delay
         return set()
 
-    async def bury(self, burials: Sequence[Any]) -> set[int]:
+    async def bury(self, burials: Sequence[Any], *, copy: bool = False) -> set[int]:
         await _Turn()
         return {burial.place for burial in burials if self.live.pop(burial.place, None)}
 
