@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from oncommit.cli.options import json_option, settings_options
-from oncommit.cli.output import print_json, print_table
+from oncommit.cli.output import print_json, print_table, visible
 from oncommit.config import Settings
 
 if TYPE_CHECKING:
-    from oncommit.ops.stats import RelayStats, SinkStats, Stats
+    from oncommit.ops.stats import MaintenanceStats, RelayStats, SinkStats, Stats
 
 _SINK_HEADS = [
     *("SINK", "PENDING", "OLDEST", "IN FLIGHT", "FAILED", "OPTIMISTIC"),
@@ -38,6 +38,7 @@ def command(settings: Settings, *, as_json: bool) -> None:
     else:
         print_table(_SINK_HEADS, [_sink_row(sink) for sink in found.sinks])
     _print_relays(found)
+    click.echo(_maintenance_line(found.maintenance))
     for name, count in found.other_dead_letters.items():
         click.echo(f"{count} dead letters of {name}")
 
@@ -60,6 +61,20 @@ def _print_relays(found: Stats) -> None:
         click.echo(
             f"{left} events were in flight on lanes that their relay has lost; who takes the lanes tries them first"
         )
+
+
+def _maintenance_line(found: MaintenanceStats) -> str:
+    parts = [f"led by {visible(found.leader or str(found.leader_id))}" if found.leader_id else "led by nobody"]
+    if found.next_due_seconds is not None:
+        wait = found.next_due_seconds
+        parts.append(
+            f"next delayed event in {_seconds(wait)}" if wait >= 0 else f"delayed events late by {_seconds(-wait)}"
+        )
+    if found.archive_days_ahead < 0:
+        parts.append("the archive has no partition for today")
+    elif found.oldest_archive_day is not None:
+        parts.append(f"archive from {found.oldest_archive_day} to {found.archive_days_ahead} days ahead")
+    return "maintenance: " + ", ".join(parts)
 
 
 def _sink_row(sink: SinkStats) -> list[str]:

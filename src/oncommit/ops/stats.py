@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -79,6 +79,22 @@ class ClaimStats(msgspec.Struct, kw_only=True):
     age_seconds: float
 
 
+class MaintenanceStats(msgspec.Struct, kw_only=True):
+    """What one relay looks after for all."""
+
+    leader: str | None = None
+    """Name of the relay that leads. None: nobody does, or the leader's row is gone."""
+    leader_id: UUID | None = None
+    lease_left_seconds: float | None = None
+    delayed: int = 0
+    """Of all sinks: before their time, or due and not moved yet."""
+    next_due_seconds: float | None = None
+    """Until the next of them is due; below zero, it is late by so much. None: nothing is delayed."""
+    archive_days_ahead: int = -1
+    """For so many days after today, without a gap, the archive has partitions; -1: not for today."""
+    oldest_archive_day: date | None = None
+
+
 class Stats(msgspec.Struct, kw_only=True):
     """How things stand."""
 
@@ -87,6 +103,7 @@ class Stats(msgspec.Struct, kw_only=True):
     claims: list[ClaimStats]
     other_dead_letters: dict[str, int]
     """Of consumers and sagas, by name: ``consumer billing``."""
+    maintenance: MaintenanceStats = msgspec.field(default_factory=MaintenanceStats)
 
 
 async def read_stats(connection: Connection, *, schema: str = DEFAULT_SCHEMA, timeout: float = TIMEOUT) -> Stats:
@@ -106,7 +123,7 @@ async def read_stats(connection: Connection, *, schema: str = DEFAULT_SCHEMA, ti
         async with asyncio.timeout(timeout):
             with translated_loss():
                 async with connection.transaction(isolation="repeatable_read", readonly=True):
-                    for name in ("live", "delayed", "dead_letters", "lanes", "relays", "claims"):
+                    for name in ("live", "delayed", "dead_letters", "lanes", "relays", "claims", "maintenance"):
                         found[name] = await connection.fetch(query(f"stats/{name}", schema))
     except TimeoutError as error:
         raise OncommitError(f"counting took longer than {timeout:g} s; is the database overloaded?") from error
@@ -164,6 +181,10 @@ def compose(found: dict[str, Sequence[Any]]) -> Stats:
         relays=list(relays.values()),
         claims=claims,
         other_dead_letters=others,
+        maintenance=MaintenanceStats(
+            delayed=sum(one.delayed for one in sinks.values()),
+            **dict(found["maintenance"][0]),
+        ),
     )
 
 

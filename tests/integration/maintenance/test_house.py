@@ -13,6 +13,7 @@ import pytest
 from oncommit.cli.main import run
 from oncommit.errors import ConfigError
 from oncommit.ops.retention import change_retention, read_retention
+from oncommit.ops.stats import read_stats
 from oncommit.relay.maintenance import expiry
 from oncommit.relay.maintenance.expiry import Warned
 from oncommit.relay.maintenance.house import keep_house
@@ -259,3 +260,41 @@ async def test_a_housekeeper_that_hangs_does_not_hold_up_what_is_due(
     await reader.close()
     # The server goes on with a detach whose program has left.
     await until(connection, "SELECT count(*) FROM pg_inherits WHERE inhdetachpending", 0)
+
+
+# ── How it stands ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_stats_say_how_it_stands(
+    database: Database, connection: asyncpg.Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = (await read_stats(connection)).maintenance
+    assert (found.leader, found.leader_id, found.next_due_seconds, found.delayed) == (None, None, None, 0)
+    assert found.archive_days_ahead == 7
+    async with relay(database, RecordingBroker(), lease=60.0) as leader:
+        await until(connection, "SELECT value ->> 'owner' FROM oncommit.setting", str(leader.relay_id))
+        await delay(connection, None, "now() + interval '1 hour'")
+        await delay(connection, None, "now() + interval '2 hours'")
+        found = (await read_stats(connection)).maintenance
+        assert (found.leader, found.leader_id, found.delayed) == (leader.name, leader.relay_id, 2)
+        assert 0 < (found.lease_left_seconds or 0) <= 60
+        assert 3500 < (found.next_due_seconds or 0) < 3601
+        today = await connection.fetchval("SELECT (now() AT TIME ZONE 'UTC')::date")
+        assert found.oldest_archive_day == today
+        assert await asyncio.to_thread(run, ["stats", "--database", database.dsn]) == 0
+        assert f"maintenance: led by {leader.name}, next delayed event in 3" in capsys.readouterr().out
+        assert await asyncio.to_thread(run, ["stats", "--database", database.dsn, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)["maintenance"]
+        assert told["leader"] == leader.name
+        assert told["oldest_archive_day"] == today.isoformat()
+    await connection.execute(f"DROP TABLE oncommit.outbox_archive_{today + timedelta(days=3):%Y%m%d}")
+    await set_clock(connection, "pg_catalog.statement_timestamp() + interval '90 minutes'")
+    found = (await read_stats(connection)).maintenance
+    assert found.leader_id is None
+    assert found.archive_days_ahead in (1, 2)  # 1: the clock has passed midnight
+    assert -1900 < (found.next_due_seconds or 0) < -1700
+    await connection.execute(f"DROP TABLE oncommit.outbox_archive_{today:%Y%m%d}")
+    await set_clock(connection, f"'{today} 12:00Z'::timestamptz")
+    assert (await read_stats(connection)).maintenance.archive_days_ahead == -1
+    assert await asyncio.to_thread(run, ["stats", "--database", database.dsn]) == 0
+    assert "the archive has no partition for today" in capsys.readouterr().out
