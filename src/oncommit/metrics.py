@@ -43,8 +43,41 @@ PUBLISH_SECONDS: Final = Definition(
 BATCH_SECONDS: Final = Definition("outbox_batch_duration_seconds", "From a batch's publish to its settle.", (), SECONDS)
 DELAY: Final = Definition("outbox_processing_delay_seconds", "From an event's writing to its publish.", (), DELAYS)
 
+OPTIMISTIC_ATTEMPTS: Final = Definition(
+    "outbox_optimistic_send_attempts_total", "Events that were reserved for their writer, and have committed."
+)
+OPTIMISTIC_SUCCESSES: Final = Definition(
+    "outbox_optimistic_send_success_total", "Of these, sent by their writer right after the commit."
+)
+OPTIMISTIC_FAILURES: Final = Definition(
+    "outbox_optimistic_send_failures_total", "Of these, left to the relay.", ("reason",)
+)
+OPTIMISTIC_SKIPPED: Final = Definition(
+    "outbox_optimistic_send_skipped_total", "Events that were left to the relay from the start."
+)
+OPTIMISTIC_SECONDS: Final = Definition(
+    "outbox_optimistic_send_latency_seconds", "From an event's commit to its acknowledgement.", (), SECONDS
+)
+
 DEFINITIONS: Final[Mapping[str, Definition]] = MappingProxyType(
-    {one.name: one for one in (ATTEMPTS, CLAIMED, PUBLISHED, FAILED, DEAD, PUBLISH_SECONDS, BATCH_SECONDS, DELAY)}
+    {
+        one.name: one
+        for one in (
+            ATTEMPTS,
+            CLAIMED,
+            PUBLISHED,
+            FAILED,
+            DEAD,
+            PUBLISH_SECONDS,
+            BATCH_SECONDS,
+            DELAY,
+            OPTIMISTIC_ATTEMPTS,
+            OPTIMISTIC_SUCCESSES,
+            OPTIMISTIC_FAILURES,
+            OPTIMISTIC_SKIPPED,
+            OPTIMISTIC_SECONDS,
+        )
+    }
 )
 
 

@@ -18,7 +18,9 @@ from oncommit.brokers.base import Broker, Outcome
 from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.dispatcher import Dispatcher
 from oncommit.brokers.row import FetchedRow
+from oncommit.brokers.watch import Watch
 from oncommit.errors import BrokerUnavailable, NotAttempted, PublishFailed, PublishRejected, TopicUnavailable
+from oncommit.metrics import Metrics
 from oncommit.outbox.optimistic import Optimistic, Reason
 from oncommit.outbox.reservations import boottime
 from oncommit.topics import default_rules
@@ -32,12 +34,17 @@ Answer = tuple[FetchedRow, Reason | None]
 class Channel:
     """One sink's broker, as the sender uses it."""
 
-    def __init__(self, sink: str, broker: Broker, circuit: Circuit, settings: Optimistic) -> None:
+    def __init__(self, sink: str, broker: Broker, circuit: Circuit, settings: Optimistic, metrics: Metrics) -> None:
         self._broker = broker
         self._circuit = circuit
         rules = settings.topics.get(sink) or default_rules(broker.capabilities.name)
         self._dispatcher = Dispatcher(
-            broker, rules, source=settings.source, backoff=settings.circuit, uniform=random.uniform
+            broker,
+            rules,
+            source=settings.source,
+            backoff=settings.circuit,
+            uniform=random.uniform,
+            watch=Watch(metrics, sink, broker.capabilities.name),
         )
         self._patience = settings.limit / 4
         self._turn = asyncio.Lock()

@@ -29,6 +29,7 @@ from oncommit.brokers.circuit import Circuit
 from oncommit.brokers.registry import make_broker
 from oncommit.brokers.row import FetchedRow
 from oncommit.db import pools
+from oncommit.metrics import Metrics
 from oncommit.outbox.channel import Channel
 from oncommit.outbox.optimistic import Optimistic, Reason, Sent
 from oncommit.outbox.reservations import Reservations, Reserved, boottime
@@ -72,6 +73,7 @@ class Crew:
         settings: Optimistic,
         circuits: Mapping[str, Circuit],
         report: Callable[[Sent], None],
+        metrics: Metrics,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.load = Load()
@@ -82,7 +84,9 @@ class Crew:
         self._runner = pools.runner_for(pool)
         self._reservations = Reservations(self._runner, schema, archive=settings.archive)
         self._channels = {
-            sink: Channel(sink, make_broker(broker) if isinstance(broker, str) else broker, circuits[sink], settings)
+            sink: Channel(
+                sink, make_broker(broker) if isinstance(broker, str) else broker, circuits[sink], settings, metrics
+            )
             for sink, broker in brokers.items()
         }
         self._offers: deque[Offer] = deque()

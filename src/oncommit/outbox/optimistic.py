@@ -14,6 +14,14 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from oncommit.errors import ConfigError
+from oncommit.metrics import (
+    OPTIMISTIC_ATTEMPTS,
+    OPTIMISTIC_FAILURES,
+    OPTIMISTIC_SECONDS,
+    OPTIMISTIC_SKIPPED,
+    OPTIMISTIC_SUCCESSES,
+    Metrics,
+)
 from oncommit.retry import Backoff
 from oncommit.topics import TopicRules
 
@@ -91,6 +99,8 @@ class OptimisticStats:
         """Events that were reserved and left to the relay; by reason."""
         self.skipped = 0
         """Events that were not reserved: their lane was not empty, a circuit was open, or there were too many."""
+        self.metrics = Metrics()
+        """The same and what the publishes took, under the names of the metrics."""
         self._lock = threading.Lock()
 
     @property
@@ -102,11 +112,16 @@ class OptimisticStats:
         """So many were added without being reserved."""
         with self._lock:
             self.skipped += count
+            self.metrics.add(OPTIMISTIC_SKIPPED, count)
 
     def done(self, sent: Sent) -> None:
         """The sender is done with one."""
         with self._lock:
+            self.metrics.add(OPTIMISTIC_ATTEMPTS)
             if sent.failure is None:
                 self.successes += 1
+                self.metrics.add(OPTIMISTIC_SUCCESSES)
+                self.metrics.observe(OPTIMISTIC_SECONDS, sent.seconds)
             else:
                 self.failures[sent.failure] += 1
+                self.metrics.add(OPTIMISTIC_FAILURES, 1, sent.failure)

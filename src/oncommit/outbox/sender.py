@@ -108,7 +108,15 @@ class Sender:
     def _take(self, offer: Offer) -> None:
         if self._crew is None or self._crew.loop is not asyncio.get_running_loop():
             # The first of this loop: or of a child process, which has nothing of its parent's connections.
-            self._crew = Crew(self._pool, self._brokers, self._schema, self.settings, self._circuits, self._report)
+            self._crew = Crew(
+                self._pool,
+                self._brokers,
+                self._schema,
+                self.settings,
+                self._circuits,
+                self._report,
+                self.stats.metrics,
+            )
         self._crew.take(offer)
 
     async def _end(self) -> None:

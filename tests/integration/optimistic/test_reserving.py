@@ -17,6 +17,8 @@ from oncommit.outbox.optimistic import Optimistic
 from oncommit.testing.brokers import RecordingBroker
 from tests.integration.optimistic.tools import World, altered
 
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
 
 def placed(name: str = "placed", key: str | None = "k", **more: object) -> Event:
     return Event(name, key=key, **more)
@@ -33,6 +35,13 @@ async def test_an_event_is_sent_and_settled_right_after_its_commit(world: World)
     stats = outbox.optimistic
     assert stats is not None
     assert (stats.attempts, stats.successes, stats.skipped, dict(stats.failures)) == (1, 1, 0, {})
+    assert await world.add(outbox, placed("in rr", "x"), placed("too", "y", not_before=LONG_AGO)) == ["pending"] * 2
+    counted = {name: found for name, found in stats.metrics.snapshot().items() if found}
+    assert counted["outbox_optimistic_send_attempts_total"][()].value == 1
+    assert counted["outbox_optimistic_send_success_total"][()].value == 1
+    assert counted["outbox_optimistic_send_skipped_total"][()].value == 2
+    assert counted["outbox_optimistic_send_latency_seconds"][()].count == 1
+    assert counted["outbox_published_events_total"][("placed",)].value == 1
 
 
 async def test_a_message_is_the_same_whoever_sends_it(world: World) -> None:

@@ -29,13 +29,16 @@ FROM (VALUES (
 CROSS JOIN LATERAL (
     SELECT oncommit.lane_of(v.priority, v.key, v.aggregate_type, v.aggregate_id, v.event_id) AS lane OFFSET 0
 ) AS place
-LEFT JOIN oncommit.outbox_lane l ON l.sink = v.sink AND l.lane = place.lane
+CROSS JOIN LATERAL (
+    SELECT coalesce((SELECT l.settled_to FROM oncommit.outbox_lane l WHERE l.sink = v.sink AND l.lane = place.lane), 0)
+    OFFSET 0
+) AS empty (up_to)
 CROSS JOIN LATERAL (
     SELECT CASE WHEN current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')
            AND current_setting('synchronous_commit') NOT IN ('off', 'local')
-           AND (SELECT s.last_value FROM oncommit.outbox_id_seq s) - coalesce(l.settled_to, 0) BETWEEN 0 AND 50000
+           AND (SELECT s.last_value BETWEEN empty.up_to AND empty.up_to + 50000 FROM oncommit.outbox_id_seq s)
            AND (SELECT o.id FROM oncommit.outbox o
-                WHERE o.sink = v.sink AND o.lane = place.lane AND o.id > coalesce(l.settled_to, 0)
+                WHERE o.sink = v.sink AND o.lane = place.lane AND o.id > empty.up_to
                 ORDER BY o.id LIMIT 1) IS NULL
            THEN oncommit.now() + make_interval(secs => $18::float8) END
     OFFSET 0
