@@ -1,111 +1,89 @@
-"""From benchmarks/results/write.json to the page: its table, and a plot beside it.
+"""From the JSON in benchmarks/results/ to the page: its tables, and the plots beside the JSON and in the page.
 
-    .venv/bin/oncommit bench write --json > benchmarks/results/write.json
-    .venv/bin/python benchmarks/publish.py
+    .venv/bin/python -m benchmarks.measure latency relay-nats
+    .venv/bin/python -m benchmarks.publish
 
-The plot is a few rectangles, written by hand: no dependency is worth ten bars.
+Whatever results are there are shown; what was measured together is told by what is in a file, not by its name.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import figures
+
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks/results/write.json"
+RESULTS = ROOT / "benchmarks/results"
 PAGE = ROOT / "docs/internals/benchmarks.md"
-PLOT = ROOT / "docs/internals/benchmarks-write.svg"
 BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
+NONE = "None are published yet.\n"
 
-LEFT, WIDTH, BAR, GAP, TOP = 300, 480, 18, 10, 40
+Result = dict[str, Any]
+Show = Callable[[list[Result]], str]
 
-
-def name(result: dict[str, Any]) -> str:
-    what = f", {result['batch']} at once" if "batch" in result else ""
-    return result["driver"] + (" (usual schema)" if result["schema"] == "usual" else "") + what
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    lines = [
-        "| driver | schema | without an event, or raw rows | with | ratio | spread of pairs | gate | |",
-        "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |",
-    ]
-    for result in results:
-        batch = "batch" in result
-        base, other = ("raw_events_per_s", "events_per_s") if batch else ("without_per_s", "with_per_s")
-        unit = "events/s, one call" if batch else "commits/s"
-        gate = f"{result['gate']:g}" if "gate" in result else ""
-        verdict = {None: "", True: "met", False: "**missed**"}[result.get("passed")]
-        low, high = result["spread"]
-        lines.append(
-            f"| `{result['driver']}` | {result['schema']} | {result[base]:,.0f} {unit} | {result[other]:,.0f} "
-            f"| **{result['ratio']:.2f}** | {low:.2f} to {high:.2f} | {gate} | {verdict} |"
-        )
-    about = results[0]["about"]
-    versions = {key: value for result in results for key, value in result["about"].items() if key in PACKAGES}
-    packages = ", ".join(f"{PACKAGES[key]} {versions[key]}" for key in PACKAGES if key in versions)
-    loads = [result["load_before"] for result in results]
-    memory = next(r["memory_growth_bytes"] for r in results if "batch" in r and r["schema"] == "oncommit") / 2**20
-    count = next(r["batch"] for r in results if "batch" in r)
-    built = next(r for r in results if "batch" in r and r["schema"] == "oncommit")
-    return "\n".join(lines) + (
-        f"\n\nMedians of {results[0]['pairs']} pairs. PostgreSQL {about['postgresql']} (fsync {about['fsync']}, "
-        f"synchronous_commit {about['synchronous_commit']}, shared_buffers {about['shared_buffers']}), Python "
-        f"{about['python']}, {packages}; {about['system']}, {about['cores']} cores; load before the measurements "
-        f"{min(loads):g} to {max(loads):g}. The call with {count:,} events made the process grow by {memory:.0f} MiB "
-        "at its peak. Where the hand has to make its columns from the same orders (ids, JSON) as well, it writes "
-        f"{built['raw_built_events_per_s']:,.0f} a second, and `add` {built['ratio_built']:.2f} of that.\n"
-    )
+# Name of the plot, heading, alternative text, table, plot.
+SECTIONS: list[tuple[str, str, str, Show, Show]] = [
+    ("write", "Writing", "Share of commits kept with an event", figures.write_table, figures.write_plot),
+    ("relay", "The relay", "Events per second of all sides", figures.relay_table, figures.relay_plot),
+    ("conditions", "Conditions", "Share of the rate kept", figures.kept_table, figures.kept_plot),
+    ("latency", "Latency", "Milliseconds from commit to broker", figures.latency_table, figures.latency_plot),
+]
 
 
-PACKAGES = {"asyncpg": "asyncpg", "psycopg": "psycopg", "sqlalchemy": "SQLAlchemy", "django": "Django"}
+def section_of(result: Result) -> str | None:
+    """Which part of the page shows it; none for a run of single sides."""
+    if "mode" in result:
+        return "latency"
+    if "driver" in result:
+        return "write"
+    if "kept" in result:
+        return "conditions"
+    return "relay" if "ratio" in result and "factor" in result else None
 
 
-def plot(results: list[dict[str, Any]]) -> str:
-    height = TOP + len(results) * (BAR + GAP) + 30
-    bottom = height - 30
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 60} {height}" role="img"',
-        'font-family="sans-serif" font-size="13" aria-label="Ratio of commits with an event to commits without">',
-        f'<rect width="{LEFT + WIDTH + 60}" height="{height}" fill="#fff"/>',
-        f'<text x="{LEFT}" y="20" font-size="14">with an event / without (the line in a bar: its pairs)</text>',
-    ]
-    for tenth in range(0, 11, 2):
-        x = LEFT + WIDTH * tenth // 10
-        parts.append(f'<line x1="{x}" y1="{TOP - 6}" x2="{x}" y2="{bottom}" stroke="#ddd"/>')
-        parts.append(f'<text x="{x}" y="{bottom + 18}" text-anchor="middle" fill="#555">{tenth / 10:g}</text>')
-    for number, result in enumerate(results):
-        y = TOP + number * (BAR + GAP)
-        low, high = (LEFT + round(WIDTH * min(edge, 1.05)) for edge in result["spread"])
-        color = "#9aa5b1" if result["schema"] == "usual" else "#c2553d" if result.get("passed") is False else "#2f6f8f"
-        parts += [
-            f'<text x="{LEFT - 10}" y="{y + 13}" text-anchor="end">{name(result)}</text>',
-            f'<rect x="{LEFT}" y="{y}" width="{round(WIDTH * result["ratio"])}" height="{BAR}" fill="{color}"/>',
-            f'<line x1="{low}" y1="{y + 9}" x2="{high}" y2="{y + 9}" stroke="#111" stroke-width="2"/>',
-            f'<text x="{high + 8}" y="{y + 13}">{result["ratio"]:.2f}</text>',
-        ]
-        if "gate" in result:
-            x = LEFT + round(WIDTH * result["gate"])
-            parts.append(
-                f'<line x1="{x}" y1="{y - 3}" x2="{x}" y2="{y + BAR + 3}" stroke="#111" stroke-dasharray="3 2"/>'
-            )
-    return "\n".join([*parts, "</svg>"]) + "\n"
+def gathered(folder: Path) -> dict[str, list[Result]]:
+    """All results, by section."""
+    found: dict[str, list[Result]] = {}
+    for path in sorted(folder.glob("*.json")):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        for result in told if isinstance(told, list) else [told]:
+            section = section_of(result)
+            if section is not None:
+                found.setdefault(section, []).append(result)
+    return found
 
 
-def filled(page: str, results: list[dict[str, Any]]) -> str:
+def shown(results: dict[str, list[Result]]) -> tuple[str, dict[str, str]]:
+    """What stands between the markers, and the plots by name."""
+    text, plots = "", {}
+    for name, heading, alternative, table, plot in SECTIONS:
+        if found := results.get(name):
+            plots[name] = plot(found)
+            text += f"### {heading}: figures\n\n![{alternative}](benchmarks-{name}.svg)\n\n{table(found)}\n"
+            text += f"Measured on {figures.machine(found)}\n"
+    return text or NONE, plots
+
+
+def filled(page: str, text: str) -> str:
+    """The page with this between its markers."""
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
         sys.exit(f"{PAGE.name} lacks its markers: {BEGIN.strip()} and {END.strip()}")
-    return f"{head}{begin}\n{table(results)}\n{end}{tail}"
+    return f"{head}{begin}\n{text.strip()}\n\n{end}{tail}"
 
 
 def main() -> None:
-    results = json.loads(RESULTS.read_text(encoding="utf-8"))
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
-    PLOT.write_text(plot(results), encoding="utf-8")
+    text, plots = shown(gathered(RESULTS))
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
+    for name, plot in plots.items():
+        (RESULTS / f"{name}.svg").write_text(plot, encoding="utf-8")
+        (PAGE.parent / f"benchmarks-{name}.svg").write_text(plot, encoding="utf-8")  # pages show what lies beside them
+    print(f"{PAGE.relative_to(ROOT)}: {', '.join(plots) or 'no results yet'}")
 
 
 if __name__ == "__main__":
