@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from oncommit.brokers.base import Broker, Message, Outcome
 from oncommit.brokers.circuit import Circuit
@@ -16,6 +17,16 @@ from oncommit.retry import Backoff
 from oncommit.topics import TopicRules
 
 Published = tuple[FetchedRow, str, Outcome]
+
+
+class Publisher(Protocol):
+    """What a relay asks of whoever takes its rows."""
+
+    async def publish(self, rows: Sequence[FetchedRow], *, timeout: float) -> list[Published]:
+        """Publish these rows; one entry a row, in the same order. Raises nothing."""
+
+    def topic_wait(self, topic: str) -> float:
+        """Seconds until this topic is tried again."""
 
 
 class Dispatcher:

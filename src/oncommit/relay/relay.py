@@ -16,6 +16,7 @@ import logging
 import os
 import platform
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID, uuid4
 
@@ -30,6 +31,7 @@ from oncommit.errors import ConfigError, DatabaseUnreachable
 from oncommit.identifiers import DEFAULT_SCHEMA, check_schema, check_sink
 from oncommit.metrics import Metrics
 from oncommit.relay.lease import RENEW_EVERY, Lease
+from oncommit.relay.local import LocalBroker
 from oncommit.relay.maintenance.loop import Maintenance
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.sink import LeaseLost, SinkRelay
@@ -79,6 +81,9 @@ class Relay:
         self._lease = Lease(self._settings.lease)
         self._changed = asyncio.Event()
         self._brokers = {check_sink(sink): broker for sink, broker in brokers.items()}
+        for sink, broker in self._brokers.items():
+            if isinstance(broker, LocalBroker):
+                broker.use(partial(self._connected, f"{sink} handlers"), partial(self._store, sink=sink))
         self.sinks = {
             sink: SinkRelay(
                 sink,

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from oncommit.brokers.base import Broker
 from oncommit.brokers.circuit import Circuit
-from oncommit.brokers.dispatcher import Dispatcher, Published
+from oncommit.brokers.dispatcher import Dispatcher, Published, Publisher
 from oncommit.brokers.row import FetchedRow
 from oncommit.brokers.watch import Watch
 from oncommit.errors import BrokerUnavailable
@@ -30,6 +30,7 @@ from oncommit.metrics import Metrics
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.lease import Lease
 from oncommit.relay.limits import Limits
+from oncommit.relay.local import LocalBroker
 from oncommit.relay.pace import Pace
 from oncommit.relay.priority import by_priority
 from oncommit.relay.reader import Batch, Reader
@@ -70,13 +71,17 @@ class SinkRelay:
         self._settings = settings
         self._circuit = Circuit(settings.circuit, random.uniform)
         self._watch = watch or Watch(Metrics(), sink, broker.capabilities.name)
-        self._dispatcher = Dispatcher(
-            broker,
-            rules,
-            source=settings.source,
-            backoff=settings.circuit,
-            uniform=random.uniform,
-            watch=self._watch,
+        self._dispatcher: Publisher = (
+            broker.publisher(archive=settings.archive, watch=self._watch)
+            if isinstance(broker, LocalBroker)
+            else Dispatcher(
+                broker,
+                rules,
+                source=settings.source,
+                backoff=settings.circuit,
+                uniform=random.uniform,
+                watch=self._watch,
+            )
         )
         self.serves = False
         """Whether its broker takes events: running, and its circuit closed."""

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from oncommit.brokers.circuit import Circuit
-from oncommit.brokers.dispatcher import Dispatcher, Published
+from oncommit.brokers.dispatcher import Published, Publisher
 from oncommit.brokers.row import FetchedRow
 from oncommit.brokers.watch import Watch, say
 from oncommit.relay.burying import bury_or_park, hold_parked_keys
@@ -46,7 +46,7 @@ class Writing:
     def __init__(
         self,
         lanes: Lanes,
-        dispatcher: Dispatcher,
+        dispatcher: Publisher,
         circuit: Circuit,
         settings: RelaySettings,
         *,
