@@ -40,7 +40,7 @@ class NatsBench(Bench):
 
     async def make_topic(self) -> str:
         client = await nats.connect(self.url)
-        await client.jetstream().add_stream(name=STREAM, subjects=[f"{STREAM}.>"], allow_atomic=self.allows)
+        await client.jetstream().add_stream(name=STREAM, subjects=[f"{STREAM}.>"], allow_batched=self.allows)
         await client.close()
         return f"{STREAM}.{uuid4().hex}"
 

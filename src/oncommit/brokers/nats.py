@@ -1,4 +1,4 @@
-"""NATS JetStream: acknowledged publishes through a window, one at a time for each key; or atomic batches.
+"""NATS JetStream: acknowledged publishes through a window, one at a time for each key; or a flow.
 
 Failure story. The client reconnects by itself and keeps what it could not send yet. So a publish that we gave up after
 its time limit may still arrive, late; it is then a duplicate, or the first delivery of an event that nothing of its key
@@ -22,9 +22,9 @@ from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, NoStreamResponseError
 
 from oncommit.brokers.base import Capabilities, Message, Outcome
-from oncommit.brokers.nats_batches import Streams
 from oncommit.brokers.nats_plan import WORTH_IT
 from oncommit.brokers.nats_publishing import Publishing
+from oncommit.brokers.nats_streams import Streams
 from oncommit.brokers.nats_window import UNANSWERED, Forbidden, Window
 from oncommit.cloudevents import NATS
 from oncommit.errors import (
@@ -48,10 +48,10 @@ _TOO_LARGE: Final = 10054  # JetStream's code for a message above the stream's l
 class NatsBroker:
     """Publishes to the streams of one NATS server or cluster. The streams are yours: it makes none."""
 
-    def __init__(self, url: str, *, atomic_from: int = WORTH_IT) -> None:
-        """Make it; ``atomic_from`` so many messages it sends atomic batches, to streams that allow them."""
+    def __init__(self, url: str, *, flow_from: int = WORTH_IT) -> None:
+        """Make it; ``flow_from`` so many messages it sends a flow, to a stream that allows it."""
         self._url = url
-        self._atomic_from = atomic_from
+        self._flow_from = flow_from
         self._client: Client | None = None
         self._jetstream: JetStreamContext | None = None
         self._window: Window | None = None
@@ -127,7 +127,7 @@ class NatsBroker:
         if self._window is None:
             return [BrokerUnavailable("NATS: not open")] * len(batch)
         connection = self._line.lost
-        publishing = Publishing(self._window, self._streams, batch, worth_it=self._atomic_from)
+        publishing = Publishing(self._window, self._streams, batch, worth_it=self._flow_from)
         work = asyncio.create_task(publishing.run())
         lost = asyncio.create_task(connection.wait())
         try:

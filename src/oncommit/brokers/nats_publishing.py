@@ -1,4 +1,4 @@
-"""One publish to JetStream: what can go as atomic batches does, the rest goes through the window, side by side.
+"""One publish to JetStream: what can go as flows does, the rest goes through the window, side by side.
 
 Failure story. Whoever gives it up says so first (``end``), so that nothing more is sent, and only then cancels: the
 client swallows a cancellation now and then. What was in flight by then has no answer.
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from oncommit.brokers.base import Message, Outcome
-from oncommit.brokers.nats_batches import Group, Streams
+from oncommit.brokers.nats_flow import NOT_ALLOWED, Flow
 from oncommit.brokers.nats_plan import WORTH_IT, plan
+from oncommit.brokers.nats_streams import Streams
 from oncommit.brokers.nats_window import HELD_BACK, Flight, Window
 
 _CANCEL_AGAIN: Final = 0.1
@@ -34,18 +35,15 @@ class Publishing:
 
     async def run(self) -> None:
         """Publish all."""
-        streams, singly, groups = self._streams, list(range(len(self._batch))), list[list[int]]()
-        if streams is not None:
-            groups, singly = plan(self._batch, streams.stream_of, worth_it=self._worth_it)
-        if streams is None or not groups:
-            await self._singly(singly)
+        if self._streams is None or not self._window.is_connected:
+            await self._singly(range(len(self._batch)))
             return
+        flows, singly = plan(self._batch, self._streams.stream_of, worth_it=self._worth_it)
         async with asyncio.TaskGroup() as tasks:
             if singly:
                 tasks.create_task(self._singly(singly))
-            for places in groups:
-                group = Group(self._window, streams, self._batch, places, self._outcomes, self._over, self._singly)
-                tasks.create_task(group.fly())
+            for places in flows:
+                tasks.create_task(self._flow(places, self._streams))
 
     def outcomes(self) -> list[Outcome]:
         """What became of each message, as far as one knows."""
@@ -61,6 +59,14 @@ class Publishing:
         while not work.done():
             work.cancel()
             await asyncio.wait({work}, timeout=_CANCEL_AGAIN)
+
+    async def _flow(self, places: Sequence[int], streams: Streams) -> None:
+        flow = Flow(self._window, self._batch, places, self._over)
+        left = await flow.fly(self._outcomes)
+        if flow.refusal is not None and flow.refusal.err_code == NOT_ALLOWED:
+            streams.refused({self._batch[index].topic for index in places})
+        if left and not self._over.is_set():
+            await self._singly(left)
 
     async def _singly(self, places: Sequence[int]) -> None:
         flight = Flight([self._batch[index] for index in places])

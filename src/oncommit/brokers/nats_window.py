@@ -90,7 +90,8 @@ class Window:
         self._outcome_of = outcome_of
         self._size = size
         self._waiting: dict[int, tuple[Flight, int]] = {}
-        self._asked: dict[int, asyncio.Future[Msg]] = {}
+        self._flows: dict[str, Callable[[Msg], None]] = {}
+        self._flow_inbox = ""
         self._number = 0
         self._inbox = ""
         self._raw = callable(getattr(client, "_send_command", None)) and callable(
@@ -100,9 +101,11 @@ class Window:
     async def open(self) -> None:
         """Listen for answers."""
         self._inbox = self._client.new_inbox() + "."
-        await self._client.subscribe(
-            self._inbox + "*", cb=self._answered, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
-        )
+        self._flow_inbox = self._client.new_inbox() + "."
+        for subject, answered in ((self._inbox + "*", self._answered), (self._flow_inbox + ">", self._flow_answered)):
+            await self._client.subscribe(
+                subject, cb=answered, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
+            )
 
     @property
     def is_connected(self) -> bool:
@@ -119,26 +122,28 @@ class Window:
         """Whether the client lets us write commands of our own."""
         return self._raw
 
-    def new_reply(self) -> str:
-        """Where a single answer is awaited."""
-        self._number += 1
-        return f"{self._inbox}{self._number}"
+    def flow_reply(self, name: str, every: int, number: int, operation: int) -> str:
+        """Where a flow is answered, which is also how it says what a message is to it."""
+        return f"{self._flow_inbox}{name}.{every}.fail.{number}.{operation}.$FI"
 
-    async def ask(self, reply: str, commands: Sequence[bytes]) -> Msg:
-        """Send commands and wait for the one answer to ``reply``; only where the window takes commands."""
-        number = int(reply[len(self._inbox) :])
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._asked[number] = future
-        try:
-            for place, command in enumerate(commands, start=1):
-                await self._client._send_command(command)  # noqa: SLF001 - see the head of this file
-                if place % _FLUSH_EVERY == 0:
-                    await self._flush()
-                    await asyncio.sleep(0)
-            await self._flush()
-            return await future
-        finally:
-            del self._asked[number]
+    def listen(self, name: str, hear: Callable[[Msg], None]) -> None:
+        """Hear what is said of this flow."""
+        self._flows[name] = hear
+
+    def unlisten(self, name: str) -> None:
+        """No more."""
+        self._flows.pop(name, None)
+
+    async def send(self, command: bytes) -> None:
+        """Hand a command to the client; only where it takes them."""
+        await self._client._send_command(command)  # noqa: SLF001 - see the head of this file
+
+    async def flush(self) -> None:
+        """Have written what was handed over."""
+        if self._raw:
+            queue = getattr(self._client, "_flush_queue", None)
+            if queue is None or queue.empty():  # else the client's writer has been told already
+                await self._client._flush_pending()  # noqa: SLF001 - see the head of this file
 
     async def fly(self, flight: Flight) -> None:
         """Publish; ends when each message has been answered, refused or held back."""
@@ -168,9 +173,9 @@ class Window:
             await self._send(flight, index)
             sent += 1
             if sent % _FLUSH_EVERY == 0:
-                await self._flush()
+                await self.flush()
                 await asyncio.sleep(0)
-        await self._flush()
+        await self.flush()
 
     async def _send(self, flight: Flight, index: int) -> None:
         message = flight.batch[index]
@@ -187,7 +192,7 @@ class Window:
             flight.open += 1
             self._waiting[number] = (flight, index)
             if self._raw:
-                await self._client._send_command(command)  # noqa: SLF001 - see the head of this file
+                await self.send(command)
             else:
                 headers = {**message.headers, "Nats-Msg-Id": message.message_id}
                 await self._client.publish(message.topic, message.body, reply, headers)
@@ -198,18 +203,15 @@ class Window:
                 flight.open -= 1
             flight.outcomes[index] = self._outcome_of(error, message)
 
-    async def _flush(self) -> None:
-        if self._raw:
-            queue = getattr(self._client, "_flush_queue", None)
-            if queue is None or queue.empty():  # else the client's writer has been told already
-                await self._client._flush_pending()  # noqa: SLF001 - see the head of this file
-
     async def _answered(self, answer: Msg) -> None:
-        number = int(answer.subject[len(self._inbox) :])
-        if waiting := self._waiting.pop(number, None):
+        waiting = self._waiting.pop(int(answer.subject[len(self._inbox) :]), None)
+        if waiting is not None:
             await self._landed(*waiting, problem_of(answer))
-        elif (asked := self._asked.get(number)) is not None and not asked.done():
-            asked.set_result(answer)
+
+    async def _flow_answered(self, answer: Msg) -> None:
+        name = answer.subject[len(self._flow_inbox) :].partition(".")[0]
+        if (hear := self._flows.get(name)) is not None:
+            hear(answer)
 
     async def _landed(self, flight: Flight, index: int, problem: Exception | None) -> None:
         """One is answered: the next of its key may go, and others in its place."""
@@ -218,22 +220,19 @@ class Window:
         behind = flight.next[index]
         if behind and problem is None and not flight.over.is_set():
             await self._send(flight, behind)
-            await self._flush()
+            await self.flush()
         if flight.begun < len(flight.heads) and flight.open < self._size:
             await self._fill(flight)
         if not flight.open and flight.begun >= len(flight.heads):
             flight.over.set()
 
 
-def encode(message: Message, reply: str, max_payload: int, more: Sequence[str] = ()) -> bytes:
-    """One message as the server reads it, with ``more`` lines of headers.
-
-    Raises ``PublishRejected`` for what the server would close the connection over.
-    """
+def encode(message: Message, reply: str, max_payload: int) -> bytes:
+    """One message as the server reads it. Raises ``PublishRejected`` for what it would close the connection over."""
     if not message.topic or _BAD_SUBJECT(message.topic):
         raise PublishRejected(f"NATS cannot carry it: {message.topic!r:.200} is no subject")
-    # Ours come first, and the server takes the first: a user's headers of these names change nothing.
-    lines = [f"Nats-Msg-Id: {message.message_id}\r\n", *more]
+    # Ours comes first, and the server takes the first: a user's header of this name changes nothing.
+    lines = [f"Nats-Msg-Id: {message.message_id}\r\n"]
     lines += [f"{name}: {value}\r\n" for name, value in message.headers.items()]
     headers = "".join(lines)
     if headers.count("\n") != len(lines) or not _HEADERS(headers):

@@ -1,18 +1,16 @@
-"""Atomic batches of JetStream on a real server: stored whole, and one by one where they are refused."""
+"""Flows to a real JetStream: in order, up to the first that is refused, and the rest one by one."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import nats
 import pytest
-from nats.aio.msg import Msg
 from nats.js.client import JetStreamContext
 
-from oncommit.brokers.base import Message
+from oncommit.brokers.base import Message, Outcome
 from oncommit.brokers.nats import NatsBroker
-from oncommit.brokers.nats_window import Window
+from oncommit.brokers.nats_flow import Flow
 from oncommit.errors import NotAttempted, PublishRejected
 from oncommit.testing.servers import AnyServer
 
@@ -24,9 +22,9 @@ KEYS = 40
 async def stream(oncommit_nats: AnyServer) -> AsyncIterator[JetStreamContext]:
     client = await nats.connect(oncommit_nats.url)
     jetstream = client.jetstream()
-    await jetstream.add_stream(name="atomic", subjects=["atomic.>"], allow_atomic=True, max_msg_size=2000)
+    await jetstream.add_stream(name="flow", subjects=["flow.>"], allow_batched=True, max_msg_size=2000)
     yield jetstream
-    await jetstream.delete_stream("atomic")
+    await jetstream.delete_stream("flow")
     await client.close()
 
 
@@ -36,34 +34,34 @@ async def broker(oncommit_nats: AnyServer, stream: JetStreamContext) -> AsyncIte
     broker = NatsBroker(oncommit_nats.url)
     await broker.open()
     assert broker._streams is not None
-    assert broker._streams.stream_of("atomic.a") is None, "nobody has asked yet"
-    await asyncio.gather(*broker._streams._asking.values())
-    assert broker._streams.stream_of("atomic.a") == "atomic"
+    assert broker._streams.stream_of("flow.a") is None, "nobody has asked yet"
+    await broker._streams.settled()
+    assert broker._streams.stream_of("flow.a") == "flow"
     yield broker
     await broker.close()
 
 
 @pytest.fixture
-def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How large the batches were that were sent."""
-    sizes: list[int] = []
-    ask = Window.ask
+def flows(monkeypatch: pytest.MonkeyPatch) -> list[Flow]:
+    """Those that were sent."""
+    sent: list[Flow] = []
+    fly = Flow.fly
 
-    async def noted(self: Window, reply: str, commands: Sequence[bytes]) -> Msg:
-        sizes.append(len(commands))
-        return await ask(self, reply, commands)
+    async def noted(self: Flow, outcomes: list[Outcome]) -> list[int]:
+        sent.append(self)
+        return await fly(self, outcomes)
 
-    monkeypatch.setattr(Window, "ask", noted)
-    return sizes
+    monkeypatch.setattr(Flow, "fly", noted)
+    return sent
 
 
 def message(number: int, *, body: bytes = b"{}") -> Message:
-    return Message(f"id-{number}", "atomic.a", f"k{number % KEYS}", {"number": str(number)}, body, "application/json")
+    return Message(f"id-{number}", "flow.a", f"k{number % KEYS}", {"number": str(number)}, body, "application/json")
 
 
 async def arrived(stream: JetStreamContext) -> list[int]:
-    found = (await stream.stream_info("atomic")).state.messages
-    subscription = await stream.subscribe("atomic.>", ordered_consumer=True)
+    found = (await stream.stream_info("flow")).state.messages
+    subscription = await stream.subscribe("flow.>", ordered_consumer=True)
     numbers = [int(((await subscription.next_msg(timeout=10)).headers or {})["number"]) for _ in range(found)]
     await subscription.unsubscribe()
     return numbers
@@ -75,20 +73,18 @@ def assert_keys_in_order(numbers: list[int]) -> None:
         assert of_key == sorted(of_key)
 
 
-async def test_many_messages_are_a_few_batches(
-    broker: NatsBroker, stream: JetStreamContext, batches: list[int]
-) -> None:
+async def test_many_messages_are_one_flow(broker: NatsBroker, stream: JetStreamContext, flows: list[Flow]) -> None:
     assert await broker.publish([message(n) for n in range(COUNT)], timeout=30) == [None] * COUNT
     numbers = await arrived(stream)
     assert sorted(numbers) == list(range(COUNT))
     assert_keys_in_order(numbers)
-    assert sum(batches) == COUNT
-    assert len(batches) == 4
+    assert [len(flow.sent) for flow in flows] == [COUNT]
+    assert flows[0].refusal is None
 
 
 @pytest.mark.parametrize("size", [1990, 9 * 1024 * 1024], ids=["for the stream", "for the server"])
 async def test_one_that_is_too_large_holds_up_its_key_alone(
-    broker: NatsBroker, stream: JetStreamContext, batches: list[int], size: int
+    broker: NatsBroker, stream: JetStreamContext, flows: list[Flow], size: int
 ) -> None:
     bad = 1000
     batch = [message(n, body=b"x" * size if n == bad else b"{}") for n in range(COUNT)]
@@ -99,39 +95,39 @@ async def test_one_that_is_too_large_holds_up_its_key_alone(
     numbers = await arrived(stream)
     assert sorted(numbers) == [n for n in range(COUNT) if n != bad and n not in behind]
     assert_keys_in_order(numbers)
-    assert batches
+    assert flows
 
 
 async def test_what_the_stream_has_already_is_not_stored_again(
-    broker: NatsBroker, stream: JetStreamContext, batches: list[int]
+    broker: NatsBroker, stream: JetStreamContext, flows: list[Flow]
 ) -> None:
     assert await broker.publish([message(7)], timeout=30) == [None]
     assert await broker.publish([message(n) for n in range(COUNT)], timeout=30) == [None] * COUNT
     numbers = await arrived(stream)
     assert sorted(numbers) == list(range(COUNT))
-    assert batches
+    assert flows
 
 
-async def test_a_stream_that_allows_no_batches_any_more_gets_single_messages(
-    broker: NatsBroker, stream: JetStreamContext, batches: list[int]
+async def test_a_stream_that_allows_no_flows_any_more_gets_single_messages(
+    broker: NatsBroker, stream: JetStreamContext, flows: list[Flow]
 ) -> None:
-    await stream.delete_stream("atomic")
-    await stream.add_stream(name="atomic", subjects=["atomic.>"])
+    await stream.delete_stream("flow")
+    await stream.add_stream(name="flow", subjects=["flow.>"])
     assert await broker.publish([message(n) for n in range(COUNT)], timeout=30) == [None] * COUNT
-    assert batches
-    batches.clear()
+    assert flows
+    flows.clear()
     assert await broker.publish([message(n + COUNT) for n in range(COUNT)], timeout=30) == [None] * COUNT
-    assert batches == []
+    assert flows == []
     assert_keys_in_order(await arrived(stream))
 
 
-async def test_after_a_batch_was_given_up_its_answer_belongs_to_nobody(
+async def test_after_a_flow_was_given_up_its_answer_belongs_to_nobody(
     broker: NatsBroker, stream: JetStreamContext
 ) -> None:
     outcomes = await broker.publish([message(n) for n in range(COUNT)], timeout=0.001)
     assert any(outcomes)
     assert broker._window is not None
-    assert not broker._window._asked
+    assert not broker._window._flows
     assert await broker.publish([message(n) for n in range(COUNT)], timeout=30) == [None] * COUNT
     numbers = await arrived(stream)
     assert sorted(numbers) == list(range(COUNT))
