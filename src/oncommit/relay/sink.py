@@ -115,12 +115,10 @@ class SinkRelay:
         await settling.unclaim()  # what the last connection claimed and never published
         self.lanes.forget()
         following: asyncio.Task[Batch | None] | None = None
-        writing: asyncio.Task[None] | None = None
         try:
             while not stopping.is_set():
                 self._serve(serves=not self._circuit.is_open)
-                if writing and writing.done():
-                    writing.result()  # what failed must not wait for the next batch, which may be long in coming
+                self.writing.check()
                 if not await self._may_go(stopping):
                     await self._let_go(await following if following else None, reading)
                     following = None
@@ -130,8 +128,7 @@ class SinkRelay:
                 following = None
                 if suspect := next((lane for lane in self.lanes.owned.values() if lane.suspects), None):
                     await self._let_go(batch, reading)
-                    if writing:
-                        await writing
+                    await self.writing.done()
                     await self._suspects.try_lane(suspect, self._reader, settling)
                     continue
                 rows = self._admit(batch) if batch else []
@@ -143,19 +140,18 @@ class SinkRelay:
                 following = asyncio.create_task(self._next(reading))
                 # Noted down before anything else can fail: what was acknowledged must not be sent again.
                 self.writing.take(batch.number, await self._publish(rows))
-                if writing:
-                    await writing
-                writing = asyncio.create_task(self.writing.write_all(settling))
+                self.writing.go_on(settling)
+                await self.writing.room()
             # A graceful end: what was read is let go, what was published is written down, the lanes go back.
             await self._let_go(await following if following else None, reading)
             following = None
-            if writing:
-                await writing
+            await self.writing.done()
             self.lanes.forget()
             await self.lanes.give_all_back(settling)
         finally:
             self._serve(serves=False)
-            await _cancelled(following, writing)
+            await self.writing.cancel()
+            await _cancelled(following)
 
     @property
     def sent(self) -> int:

@@ -8,6 +8,7 @@ run twice (Z-once), and does nothing to lanes that were lost (Z-fence).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
@@ -64,6 +65,8 @@ class Writing:
         self._clock = clock
         self._watch = watch
         self._begun = clock()
+        self._task: asyncio.Task[None] | None = None
+        self._written = asyncio.Event()
 
     def begins(self) -> None:
         """The publish of a batch begins."""
@@ -86,6 +89,43 @@ class Writing:
         while self.unwritten:
             await self._write(store, self.unwritten[0])
             self.unwritten.pop(0)
+            self._written.set()
+
+    # ── Beside the publishing ────────────────────────────────────────────────────────────────────
+
+    def go_on(self, store: Store) -> None:
+        """Write down what there is, beside whatever comes next."""
+        self.check()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self.write_all(store))
+
+    def check(self) -> None:
+        """Raises what has failed: it must not wait for the next batch, which may be long in coming."""
+        if self._task is not None and self._task.done():
+            self._task.result()
+
+    async def room(self) -> None:
+        """Until no more than one batch waits to be written: with the one that is published, two are in flight."""
+        while self._task is not None and len(self.unwritten) > 1:
+            self._written.clear()
+            written = asyncio.create_task(self._written.wait())
+            try:
+                await asyncio.wait({self._task, written}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                written.cancel()
+            self.check()
+
+    async def done(self) -> None:
+        """Until all is written."""
+        if self._task is not None:
+            await self._task
+
+    async def cancel(self) -> None:
+        """Stop writing; what is not written stays in the list."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
 
     # ── Remembering ──────────────────────────────────────────────────────────────────────────────
 
