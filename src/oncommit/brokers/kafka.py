@@ -27,7 +27,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from oncommit.brokers.base import Capabilities, Message, Outcome
-from oncommit.brokers.kafka_errors import cause_of, error_of, size_of
+from oncommit.brokers.kafka_errors import cause_of, ends_all, error_of, size_of
 from oncommit.brokers.kafka_flight import Flight
 from oncommit.brokers.kafka_line import Line
 from oncommit.brokers.kafka_settings import careful, settings_of
@@ -40,7 +40,7 @@ PATIENCE: Final = 3.0
 LAST_QUESTION: Final = 2.0
 """Seconds to find out why there was no answer."""
 HEADERS_AT_MOST: Final = 128 * 1024
-STRETCH: Final = 256
+STRETCH: Final = 500
 """Messages handed over before others in the event loop get their turn."""
 
 NOT_OPEN: Final = BrokerUnavailable("Kafka: not open")
@@ -97,8 +97,10 @@ class KafkaBroker:
         if self._line is None:
             return [NOT_OPEN] * len(batch)
         end = asyncio.get_running_loop().time() + timeout
-        flight = Flight(batch, range(len(batch)))
-        reason = await self._fly(flight, self._sound(), end)
+        line = self._sound()
+        await line.learn({message.topic for message in batch})
+        flight = Flight(batch, range(len(batch)), line.written)
+        reason = await self._fly(flight, line, end)
         if flight.is_good:
             return flight.outcomes
         outcomes, doubtful = flight.sort_out(cause_of)
@@ -116,7 +118,7 @@ class KafkaBroker:
         self, batch: Sequence[Message], indexes: Sequence[int], end: float
     ) -> tuple[Flight, BrokerError | None]:
         """Try these by a producer of their own, where each message stands for itself."""
-        flight = Flight(batch, indexes, together=False)
+        flight = Flight(batch, indexes, None)
         if self._line is None:
             return flight, NOT_OPEN
         line = Line(careful(self._settings))
@@ -128,7 +130,7 @@ class KafkaBroker:
     async def _fly(self, flight: Flight, line: Line, end: float) -> BrokerError | None:
         """Until all of it is answered, or why it was given up. Nothing of it is in flight afterwards."""
         news = line.join()
-        good = 0
+        left = 0
         try:
             while True:
                 if not line.broken:
@@ -137,9 +139,9 @@ class KafkaBroker:
                     return None
                 if line.broken:
                     return _BROKEN if self._line is not None else NOT_OPEN
-                if flight.good > good:
-                    good = flight.good
+                if flight.open < left:
                     line.arrived()
+                left = flight.open
                 news.clear()
                 if (reason := await self._wait(news, line, end)) is not None:
                     return reason
@@ -150,31 +152,39 @@ class KafkaBroker:
 
     async def _hand_over(self, flight: Flight, line: Line) -> None:
         """Give the producer what may go, as far as it has room."""
+        while flight.ready and not line.broken and self._hand_some(flight, line):
+            line.poll()
+            await asyncio.sleep(0)
+
+    def _hand_some(self, flight: Flight, line: Line) -> bool:
+        """A stretch of it; false where the producer has no room."""
         produce: Any = line.producer.produce  # typed for what headers can be at most
-        landed, batch = flight.landed, flight.batch
-        begin, count = self._largest - HEADERS_AT_MOST, 0
-        while (index := flight.take()) is not None:
+        batch, ready, stopped, landed = flight.batch, flight.ready, flight.stopped, flight.landed
+        small = self._largest - HEADERS_AT_MOST
+        for _ in range(min(STRETCH, len(ready))):
+            index = ready.popleft()
             message = batch[index]
-            if len(message.body) > begin and (size := size_of(message)) > self._largest:
-                flight.landed(index, PublishRejected(f"{size} bytes are more than the limit of {self._largest}"))
+            if stopped and message.key in stopped:
                 continue
             # No payload is a tombstone, which is not the same as an empty one.
             body = None if message.content_type is None else message.body
             try:
+                if body and len(body) > small:
+                    self._weigh(message)
                 produce(message.topic, body, message.key, headers=message.headers, on_delivery=partial(landed, index))
             except BufferError:
-                flight.put_back(index)
-                return
-            except KafkaException as error:
-                flight.landed(index, cause_of(error.args[0], message) or error.args[0])
-            except (TypeError, ValueError) as error:
-                flight.landed(index, PublishRejected(f"Kafka cannot carry it: {error}"))
-            count += 1
-            if count % STRETCH == 0:
-                line.poll()
-                await asyncio.sleep(0)
-                if line.broken:
-                    return
+                ready.appendleft(index)
+                return False
+            except (BrokerError, KafkaException, TypeError, ValueError) as error:
+                flight.refused(index, _refusal(error, message))
+            else:
+                flight.open += 1
+        return True
+
+    def _weigh(self, message: Message) -> None:
+        """Headers count as well. The broker would refuse it, and with it all that is in flight."""
+        if (size := size_of(message)) > self._largest:
+            raise PublishRejected(f"{size} bytes with its headers are more than the limit of {self._largest}")
 
     async def _wait(self, news: asyncio.Event, line: Line, end: float) -> BrokerError | None:
         """Until something has come; or why nothing will."""
@@ -212,10 +222,17 @@ class KafkaBroker:
         """The line; a new one where it is broken."""
         if self._line is None:
             raise NOT_OPEN
-        if self._line.broken:
+        if self._line.is_done:
             self._line.end()
             self._line = Line(self._settings)
         return self._line
+
+
+def _refusal(error: Exception, message: Message) -> Any:
+    """What the client says before it takes a message."""
+    if isinstance(error, KafkaException):
+        return error.args[0] if ends_all(error.args[0]) else error_of(error.args[0], message)
+    return error if isinstance(error, BrokerError) else PublishRejected(f"Kafka cannot carry it: {error}")
 
 
 def _late(message: Message) -> BrokerError:

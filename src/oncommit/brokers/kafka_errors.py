@@ -45,6 +45,11 @@ def is_line(error: KafkaError) -> bool:
     return error.code() in _AWAY or refuses_login(error)
 
 
+def ends_all(error: KafkaError) -> bool:
+    """Whether the producer takes nothing more."""
+    return error.fatal() or error.code() == KafkaError._FATAL  # noqa: SLF001 - so it is called
+
+
 def cause_of(error: KafkaError, message: Message) -> BrokerError | None:
     """What an error says of this message itself; nothing if it may have suffered for the sake of another.
 

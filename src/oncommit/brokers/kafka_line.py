@@ -20,13 +20,18 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from oncommit.brokers.kafka_errors import away, is_line, refuses_login
 from oncommit.brokers.kafka_settings import Settings
+from oncommit.brokers.kafka_written import Written
 from oncommit.errors import BrokerUnavailable, ConfigError
 
 log: Final = logging.getLogger("oncommit.brokers.kafka")
 
 SHORTEST: Final = 0.001
-LONGEST: Final = 0.005
-GROWTH: Final = 1.3
+LONGEST: Final = 0.02
+GROWTH: Final = 1.1
+AGAIN: Final = 10.0
+"""Seconds before it asks again for topics that it does not know."""
+OLD: Final = 12 * 3600.0
+"""Seconds after which a producer gives way to another: brokers forget one that has not written for a day."""
 QUESTION: Final = 1.0
 """Seconds for one question about the cluster; it is asked again until time is up."""
 
@@ -48,6 +53,8 @@ class Line:
         self._timer: asyncio.TimerHandle | None = None
         self._pause = SHORTEST
         self._asking = 0
+        self.written = Written()
+        self._born = self._asked = asyncio.get_running_loop().time()
         self._ended = False
 
     # ── Those who wait ───────────────────────────────────────────────────────────────────────────
@@ -73,6 +80,11 @@ class Line:
         if not self.broken:
             self._pause = SHORTEST if self.poll() else min(self._pause * GROWTH, LONGEST)
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._turn)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether another has to take its place."""
+        return self.broken or (not self._waiting and asyncio.get_running_loop().time() > self._born + OLD)
 
     def poll(self) -> bool:
         """Let the producer say what it has to say; whether that was anything."""
@@ -117,7 +129,7 @@ class Line:
         end = loop.time() + limit
         while True:
             try:
-                await asyncio.to_thread(self._look, max(min(QUESTION, end - loop.time()), 0.05))
+                counts = await asyncio.to_thread(self._look, max(min(QUESTION, end - loop.time()), 0.05))
             except (KafkaException, RuntimeError) as error:
                 if self.broken:
                     raise BrokerUnavailable("Kafka: closed before the answer") from error
@@ -125,15 +137,26 @@ class Line:
                 if self.refused or loop.time() >= end:
                     raise BrokerUnavailable(self.why()) from error
             else:
+                self.written.learn(counts)
                 self.arrived()
                 return
 
-    def _look(self, limit: float) -> None:
+    async def learn(self, topics: set[str]) -> None:
+        """See to it that the number of partitions of these topics is known, as far as a quick question goes."""
+        now = asyncio.get_running_loop().time()
+        if self.written.counts.keys() >= topics or now < self._asked + AGAIN:
+            return
+        self._asked = now
+        with suppress(BrokerUnavailable):
+            await self.ask(QUESTION)
+
+    def _look(self, limit: float) -> dict[str, int]:
         self._asking += 1
         try:
-            self.producer.list_topics(timeout=limit)
+            found = self.producer.list_topics(timeout=limit).topics
         finally:
             self._asking -= 1
+        return {name: len(topic.partitions) for name, topic in found.items()}
 
     # ── Its end ──────────────────────────────────────────────────────────────────────────────────
 
