@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from oncommit.brokers.registry import make_broker
 from oncommit.relay.relay import Relay
+from oncommit.relay.wake_ups import WakeUps
 from oncommit.topics import TopicRules, default_rules
 
 if TYPE_CHECKING:
@@ -24,13 +25,15 @@ def make_relay(settings: Settings) -> Relay:
     sinks = settings.served()
     brokers = {name: make_broker(sink.broker or "") for name, sink in sinks.items()}
     topics = {name: _rules(sink, brokers[name]) for name, sink in sinks.items()}
+    program = settings.program
     return Relay(
         database,
         brokers,
         schema=settings.schema,
         settings=settings.relay,
         topics=topics,
-        name=settings.program.name,
+        name=program.name,
+        wake_ups=WakeUps(listen_database=program.listen_database, redis=program.wake_redis, service=program.service),
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncommit.errors import ConfigError
-from oncommit.identifiers import DEFAULT_SCHEMA, DEFAULT_SINK, check_schema, check_sink
+from oncommit.identifiers import DEFAULT_SCHEMA, DEFAULT_SINK, check_schema, check_sink, wake_channel, wake_list
 
 HOSTILE: list[Any] = [
     "",
@@ -82,3 +82,20 @@ def test_what_passes_needs_no_quoting(name: str) -> None:
     assert name.replace("_", "a").isalnum()
     assert name == name.lower()
     assert len(name) <= 63
+
+
+def test_channels_of_wake_ups() -> None:
+    """As long as PostgreSQL takes, and different where schemas are."""
+    assert wake_channel("oncommit") == "oncommit_wake"
+    names = {wake_channel(schema) for schema in ("a" * 58, "a" * 59, "a" * 60, "a" * 62 + "b", "a" * 62 + "c")}
+    assert len(names) == 5
+    assert all(len(name) <= 63 for name in names)
+    with pytest.raises(ConfigError):
+        wake_channel('x"; DROP TABLE orders; --')
+
+
+def test_lists_of_wake_ups() -> None:
+    assert wake_list("shop.eu-1") == "outbox:wake:shop.eu-1"
+    for wrong in ("", "a b", "a:b", "-a", "a" * 64, "ä", None):
+        with pytest.raises(ConfigError, match="service name"):
+            wake_list(wrong)  # type: ignore[arg-type]

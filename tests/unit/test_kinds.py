@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from oncommit.config.kinds import SECONDS, SIZE, SWITCH, whole
 from oncommit.config.relay import RelaySettings
 from oncommit.errors import ConfigError
-from oncommit.relay.pace import Pace
 from oncommit.retry import RetryPolicy, policy_of
 
 
@@ -66,12 +65,3 @@ def test_patterns_of_types(pieces: list[str], event_type: str) -> None:
     pattern = "".join(pieces)
     chosen = policy_of(event_type, {pattern: RetryPolicy(max_attempts=2)}, RetryPolicy())
     assert (chosen.max_attempts == 2) == fnmatch.fnmatchcase(event_type, pattern)
-
-
-def test_the_pause_grows_with_the_silence() -> None:
-    pace = Pace(0.05, 1.0, 100.0)
-    assert [pace.pause(now) for now in (100.0, 100.4, 101.0, 105.0, 200.0)] == pytest.approx(
-        [0.05, 0.05, 0.1, 0.5, 1.0]
-    )
-    pace.found(200.0)
-    assert pace.pause(200.1) == 0.05

@@ -11,6 +11,7 @@ PRESETS: Final[Mapping[str, Mapping[tuple[str, ...], object]]] = MappingProxyTyp
         # Something is seen at once, ends at once, and fails so that one can watch it.
         "dev": {
             ("relay", "poll_idle"): "100ms",
+            ("relay", "poll_woken"): "100ms",
             ("relay", "stop_timeout"): "5s",
             ("retry", "base"): "500ms",
             ("retry", "cap"): "30s",
@@ -19,10 +20,12 @@ PRESETS: Final[Mapping[str, Mapping[tuple[str, ...], object]]] = MappingProxyTyp
         # As in production, but what fails shows within the hour.
         "staging": {
             ("relay", "poll_idle"): "1s",
+            ("relay", "poll_woken"): "1s",
             ("retry", "cap"): "10m",
         },
         "prod": {
             ("relay", "poll_idle"): "1s",
+            ("relay", "poll_woken"): "5s",
             ("relay", "stop_timeout"): "30s",
             ("retry", "cap"): "1h",
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from oncommit.config.addresses import check_database
 from oncommit.config.definition import ANY, Definition, Setting, definitions_of, definitions_within
 from oncommit.config.kinds import choice, text
 from oncommit.config.presets import PRESETS
@@ -19,18 +19,9 @@ from oncommit.identifiers import DEFAULT_SCHEMA, DEFAULT_SINK, check_schema
 from oncommit.topics import DEFAULT_TEMPLATE, TopicRules
 
 FILE_NAME: Final = "oncommit.toml"
-_DATABASE: Final = re.compile(r"postgres(ql)?(\+[a-z0-9_]+)?://")
 _TEMPLATE: Final = text(lambda template: TopicRules(template=template))
 _BARE_TEMPLATE: Final = text(lambda template: TopicRules(without_aggregate=template))
 _TOPIC: Final = text(lambda topic: TopicRules(by_type={"any": topic}))
-
-
-def check_database(url: str) -> str:
-    """A URL of a PostgreSQL database, as far as one can see without asking it. The error does not repeat it."""
-    if not _DATABASE.match(url):
-        msg = "must be a URL such as postgresql://user:password@host:5432/database"
-        raise ConfigError(msg)
-    return url
 
 
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,9 +8,10 @@ from typing import Annotated, Final
 
 import msgspec
 
+from oncommit.config.addresses import check_database, check_redis
 from oncommit.config.definition import Clash, Nested, Setting, check_values
 from oncommit.config.kinds import SECONDS, SIZE, SWITCH, choice, names, text, whole
-from oncommit.identifiers import check_sink
+from oncommit.identifiers import DEFAULT_SCHEMA, check_service, check_sink
 from oncommit.retry import Backoff, RetryPolicy, policy_of
 
 CONTINUE: Final = "continue"
@@ -40,9 +41,27 @@ class RelayProgram(msgspec.Struct, frozen=True, kw_only=True):
     """What only the program ``oncommit relay`` asks; in Python they are arguments of ``Relay``."""
 
     name: Annotated[str | None, Setting("What others see it as. Not given: host and process.", text())] = None
+    listen_database: Annotated[
+        str | None,
+        Setting(
+            "URL of the database to listen at, past a pooler: `LISTEN` needs a connection of its own. "
+            "Not given: `database`.",
+            text(check_database),
+            secret=True,
+        ),
+    ] = None
+    wake_redis: Annotated[
+        str | None,
+        Setting("URL of a Redis whose list `outbox:wake:{service}` wakes it.", text(check_redis), secret=True),
+    ] = None
+    service: Annotated[str, Setting("The service in the name of that list.", text(check_service))] = DEFAULT_SCHEMA
     sinks: Annotated[
         tuple[str, ...], Setting("Sinks that it serves. Not given: all that have a broker.", names(check_sink))
     ] = ()
+
+    def __repr__(self) -> str:
+        """Without the URLs, which may hold passwords."""
+        return f"RelayProgram(name={self.name!r}, sinks={self.sinks!r}, service={self.service!r})"
 
 
 class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +74,10 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_timeout: Annotated[float, Setting("Limit of a graceful stop.", SECONDS)] = 30.0
     poll_busy: Annotated[float, Setting("Wait before it looks again, right after it found something.", SECONDS)] = 0.05
     poll_idle: Annotated[float, Setting("The same after a long time of finding nothing.", SECONDS)] = 1.0
+    poll_woken: Annotated[
+        float, Setting("The same where wake-ups arrive, and have told of what was found.", SECONDS)
+    ] = 1.0
+    listen: Annotated[bool, Setting("Whether it listens for wake-ups of the database (`LISTEN`).", SWITCH)] = True
     batch_rows: Annotated[int, Setting("Events in a batch, at most.", whole())] = 5000
     batch_bytes: Annotated[int, Setting("Bytes in a batch, about, at most.", SIZE)] = 8 * 1024 * 1024
     most_blocked: Annotated[int, Setting("Waiting keys that are remembered a lane.", whole())] = 1000

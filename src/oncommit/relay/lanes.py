@@ -27,6 +27,8 @@ class Lanes:
         self.sink = sink
         self._settings = settings
         self.owned: dict[int, Lane] = {}
+        self.others = 0
+        """How many other relays serve this sink."""
 
     async def tend(self, store: Store, *, can_serve: bool = True) -> None:
         """Look at the tables, and bring them and our memory together.
@@ -36,6 +38,7 @@ class Lanes:
         survey = await store.survey(self._settings.lease)
         if survey.lanes < ALL_LANES:
             await store.make_lanes()
+        self.others = survey.others
         await self._compare(store, survey)
         share = fair_share(self.owned, survey.others + 1)
         if not can_serve and survey.others:
@@ -51,6 +54,10 @@ class Lanes:
         """The lane, if it is still the one that was meant."""
         lane = self.owned.get(number)
         return lane if lane is not None and lane.epoch == epoch else None
+
+    def seen(self) -> dict[int, tuple[int, int]]:
+        """The lanes, and up to where they have been read; another answer than before says that there is work."""
+        return {number: (lane.epoch, lane.order.floor) for number, lane in self.owned.items()}
 
     def drop_all(self) -> None:
         """The lease is lost."""

@@ -151,15 +151,21 @@ class Reader:
 
     def _windows(self, lanes: dict[int, Lane]) -> list[Window]:
         """Where to read on: lanes that are behind what was noted, and can remember more waiting keys."""
+        return [
+            Window(number, lanes[number].epoch, lanes[number].order.floor, self._late.noted, most)
+            for number, most in self._limits.ask(self._behind(lanes)).items()
+        ]
+
+    def is_behind(self, lanes: dict[int, Lane]) -> bool:
+        """Whether a read would find more than the last one asked for: not every lane has its turn in each."""
+        return bool(self._behind(lanes))
+
+    def _behind(self, lanes: dict[int, Lane]) -> list[int]:
         noted = self._late.noted
-        behind = [
+        return [
             number
             for number, lane in lanes.items()
             if lane.order.floor < noted and not lane.order.is_full and not lane.suspects and not lane.leaving
-        ]
-        return [
-            Window(number, lanes[number].epoch, lanes[number].order.floor, noted, most)
-            for number, most in self._limits.ask(behind).items()
         ]
 
     def _advance(

@@ -25,7 +25,7 @@ import asyncpg
 from oncommit._version import __version__
 from oncommit.brokers.base import Broker
 from oncommit.brokers.watch import Watch
-from oncommit.db.dsn import CONNECT_TIMEOUT, open_connection
+from oncommit.db.dsn import CONNECT_TIMEOUT, normalise_dsn, open_connection
 from oncommit.db.sql import query
 from oncommit.errors import ConfigError, DatabaseUnreachable
 from oncommit.identifiers import DEFAULT_SCHEMA, check_schema, check_sink
@@ -36,6 +36,7 @@ from oncommit.relay.maintenance.loop import Maintenance
 from oncommit.relay.settings import RelaySettings
 from oncommit.relay.sink import LeaseLost, SinkRelay
 from oncommit.relay.store import Store
+from oncommit.relay.wake_ups import Sources, WakeUps
 from oncommit.topics import TopicRules, default_rules
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ _BROKEN: Final = (
     DatabaseUnreachable,
 )
 _RECONNECT: Final = 0.5
+_LOOK_FOR_LEASE: Final = 0.05
 
 
 class Relay:
@@ -71,6 +73,7 @@ class Relay:
         settings: RelaySettings | None = None,
         topics: Mapping[str, TopicRules] | None = None,
         name: str | None = None,
+        wake_ups: WakeUps | None = None,
     ) -> None:
         self.name = name or f"{platform.node()}:{os.getpid()}"
         self.relay_id: UUID = uuid4()
@@ -99,6 +102,16 @@ class Relay:
         self._stopping = asyncio.Event()
         self._kept = asyncio.Event()
         self._wakes = {sink: asyncio.Event() for sink in self._brokers}
+        self._sources = Sources(self.wake)
+        heard = wake_ups or WakeUps()
+        if self._settings.listen:
+            if heard.listen_database:
+                normalise_dsn(heard.listen_database)  # what is wrong with it is said at once
+            self._sources.add_listener(heard.listen_database or database, self._schema, self._connected)
+        if heard.redis:
+            self._sources.add_list(heard.redis, heard.service, self._others)
+        for loop in self.sinks.values():
+            loop.is_listening = lambda: self._sources.work
         self._maintenance = Maintenance(
             self._connected,
             schema=self._schema,
@@ -120,6 +133,7 @@ class Relay:
     def stop(self) -> None:
         """Finish what is in flight, hand the lanes back, end."""
         self._stopping.set()
+        self.wake()
 
     def wake(self, sink: str | None = None) -> None:
         """There is something to send."""
@@ -132,6 +146,7 @@ class Relay:
         keeper = asyncio.create_task(self._keep(), name="oncommit keeper")
         sinks = [asyncio.create_task(self._serve(sink), name=f"oncommit sink {sink}") for sink in self.sinks]
         beside = []
+        sources = self._sources.start()
         if self._settings.maintenance:
             beside.append(asyncio.create_task(self._maintenance.run(self._stopping), name="oncommit maintenance"))
         stopping = asyncio.create_task(self._stopping.wait())
@@ -145,9 +160,9 @@ class Relay:
                 log.warning("%s did not end within %s s and is cut off", task.get_name(), self._settings.stop_timeout)
         finally:
             stopping.cancel()
-            for task in [*sinks, keeper, *beside]:
+            for task in [*sinks, keeper, *beside, *sources]:
                 task.cancel()
-            await asyncio.gather(*sinks, keeper, *beside, stopping, return_exceptions=True)
+            await asyncio.gather(*sinks, keeper, *beside, *sources, stopping, return_exceptions=True)
             await self._leave()
             for broker in self._brokers.values():
                 await broker.close()
@@ -203,7 +218,7 @@ class Relay:
         loop = self.sinks[sink]
         while not self._stopping.is_set():
             if not self._lease.is_ours:
-                await self._ended_or(asyncio.sleep(self._settings.poll_busy))
+                await self._ended_or(asyncio.sleep(_LOOK_FOR_LEASE))
                 continue
             try:
                 async with self._connected(sink) as reading, self._connected(sink) as settling:
@@ -228,6 +243,10 @@ class Relay:
         finally:
             for task in tasks:
                 task.cancel()
+
+    def _others(self) -> int:
+        """How many relays beside this one can have work."""
+        return max((loop.lanes.others for loop in self.sinks.values()), default=0)
 
     def _store(self, connection: Connection, sink: str) -> Store:
         return Store(

@@ -27,6 +27,7 @@ from oncommit.brokers.row import FetchedRow
 from oncommit.brokers.watch import Watch
 from oncommit.errors import BrokerUnavailable
 from oncommit.metrics import Metrics
+from oncommit.relay.idle import Idle
 from oncommit.relay.lanes import Lanes
 from oncommit.relay.lease import Lease
 from oncommit.relay.limits import Limits
@@ -103,13 +104,16 @@ class SinkRelay:
             self.writing, self._circuit, settings, rules=rules, publish=self._publish, clock=clock
         )
         self._passed = clock()
-        self._pace = Pace(settings.poll_busy, settings.poll_idle, clock())
+        self._pace = Pace(settings.poll_busy, settings.poll_idle, settings.poll_woken, clock())
+        self.is_listening: Callable[[], bool] = lambda: False
+        """Whether wake-ups can arrive."""
 
     async def run(self, reading: Store, settling: Store, stopping: asyncio.Event, wake: asyncio.Event) -> None:
         """Until told to stop, or until a connection breaks."""
         self._reader = Reader(reading, Limits(rows=self._settings.batch_rows, budget=self._settings.batch_bytes))
         self._term = self._lease.term
         self._tended = -TEND_EVERY
+        idle = Idle(self._pace, self._clock, listening=self.is_listening, wake=wake)
         await self._open()
         await self.writing.write_all(settling)
         await settling.unclaim()  # what the last connection claimed and never published
@@ -135,7 +139,7 @@ class SinkRelay:
                 if batch is None or not rows:
                     await self._let_go(batch, reading)
                     if batch is None:
-                        await self._idle(stopping, wake)
+                        await self._rest(idle, reading)
                     continue
                 following = asyncio.create_task(self._next(reading))
                 # Noted down before anything else can fail: what was acknowledged must not be sent again.
@@ -219,14 +223,19 @@ class SinkRelay:
             lane.order.rewind(row.place)
         await store.unclaim(batch.number)
 
-    async def _idle(self, stopping: asyncio.Event, wake: asyncio.Event) -> None:
+    async def _rest(self, idle: Idle, store: Store) -> None:
+        """There is nothing to do: wait, and have an eye on the lanes. Unless some have not been asked yet."""
+        if self._reader.is_behind(self.lanes.owned):
+            return
         due = min((lane.order.next_due() for lane in self.lanes.owned.values()), default=float("inf"))
-        pause = min(self._pace.pause(self._clock()), max(due - self._clock(), 0.001))
-        waits = [asyncio.create_task(wake.wait()), asyncio.create_task(stopping.wait())]
-        await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-        for task in waits:
-            task.cancel()
-        wake.clear()
+
+        async def tend() -> bool:
+            self._check_lease()
+            seen = self.lanes.seen()
+            await self._tend(store)
+            return self.lanes.seen() != seen
+
+        await idle.wait(due, tend)
 
     # ── Publishing ───────────────────────────────────────────────────────────────────────────────
 

@@ -118,7 +118,10 @@ def test_values_that_cannot_be_name_where_they_came_from() -> None:
 def test_secrets_stay_out_of_what_is_printed() -> None:
     assert "geheim" not in repr(load(environment={"DATABASE_URL": A}))
     assert "geheim" not in repr(load(environment={"ONCOMMIT_SINKS": "audit=nats://u:geheim@h"}))
-    assert [entry.name for entry in definitions() if entry.secret] == ["database", "sinks.*.broker"]
+    program = load(environment={"ONCOMMIT_RELAY_WAKE_REDIS": "redis://u:geheim@h", "ONCOMMIT_RELAY_LISTEN_DATABASE": A})
+    assert "geheim" not in repr(program) + repr(program.program)
+    secret = ["database", "relay.listen_database", "relay.wake_redis", "sinks.*.broker"]
+    assert [entry.name for entry in definitions() if entry.secret] == secret
 
 
 def test_every_setting_is_described_and_has_its_variable() -> None:
