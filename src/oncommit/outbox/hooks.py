@@ -7,7 +7,7 @@ and changes nothing; a process that dies before its hook leaves the events to th
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final
 from uuid import UUID
@@ -51,24 +51,30 @@ class Added(msgspec.Struct):
 
 
 class Behind:
-    """All that happens behind a commit: reserved events go to the sender, then the application hears of its events.
+    """All that happens behind a commit: reserved events go to the sender, relays hear of others, then the application.
 
     Everything that does not have to wait comes first, so that a slow hook delays nothing of ours.
     """
 
-    def __init__(self, hook: AfterCommit | None, offer: Callable[[Sequence[UUID], int], None] | None) -> None:
+    def __init__(
+        self,
+        hook: AfterCommit | None,
+        offer: Callable[[Sequence[UUID], int], None] | None,
+        tell: Callable[[Iterable[str]], None] | None = None,
+    ) -> None:
         self._hook = hook
         self._offer = offer
+        self._tell = tell
 
     @property
     def is_wanted(self) -> bool:
         """Whether anything happens at all."""
-        return self._hook is not None or self._offer is not None
+        return self._hook is not None or self._offer is not None or self._tell is not None
 
     @property
     def hears(self) -> bool:
-        """Whether the application wants to hear of every commit."""
-        return self._hook is not None
+        """Whether somebody wants to hear of every commit."""
+        return self._hook is not None or self._tell is not None
 
     def check_blocking(self) -> None:
         """Refuse what a blocking session cannot do, while there is still something to refuse."""
@@ -89,6 +95,9 @@ class Behind:
     def _send(self, added: Added) -> None:
         if self._offer is not None and added.reserved:
             self._offer(added.reserved, added.size)
+        if self._tell is not None and len(added.events) > len(added.reserved):
+            reserved = set(added.reserved)
+            self._tell({event.sink for event in added.events if event.id not in reserved})
 
 
 def fire(hook: AfterCommit, events: tuple[Event[Any], ...]) -> Awaitable[None] | None:

@@ -18,9 +18,10 @@ from oncommit.identifiers import DEFAULT_SCHEMA, DEFAULT_SINK, check_schema, che
 from oncommit.message import DEFAULT_MAX_PAYLOAD, Event, SupportsEvent
 from oncommit.outbox import transaction, write
 from oncommit.outbox.hooks import Added, AfterCommit, Behind
-from oncommit.outbox.optimistic import Observer, Optimistic, OptimisticStats
+from oncommit.outbox.optimistic import Observer, Optimistic, OptimisticStats, Sent
 from oncommit.outbox.rows import Limits, Prepared, prepare
 from oncommit.outbox.sender import sender_for
+from oncommit.outbox.wake import Wake, in_transaction, waker_for
 
 if TYPE_CHECKING:
     import asyncpg
@@ -56,7 +57,7 @@ class Outbox:
     Committed with the rows beside it, or not at all.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - an application's settings, each by its name
         self,
         *,
         schema: str = DEFAULT_SCHEMA,
@@ -67,6 +68,7 @@ class Outbox:
         broker: Broker | str | Mapping[str, Broker | str] | None = None,
         optimistic: Optimistic | bool = True,
         on_sent: Observer | None = None,
+        wake: Wake | bool = True,
     ) -> None:
         """Settings that all its adds share.
 
@@ -78,6 +80,9 @@ class Outbox:
         With a pool, an engine or a DSN as ``after_commit``, and a ``broker`` (a URL or an adapter, or one for each
         sink), events are sent right after their commit, in the background; ``optimistic=False`` leaves all to the
         relay. ``on_sent`` is told of each. Then ``close`` the outbox before its pool.
+
+        Events that are not sent this way wake the relays: by a notification through ``after_commit``, where that is a
+        pool, an engine or a DSN, or as ``wake`` says; ``wake=False`` leaves the relays to look by themselves.
         """
         self._schema = check_schema(schema)
         names = [sinks] if isinstance(sinks, str) else list(sinks)
@@ -89,11 +94,16 @@ class Outbox:
             raise ConfigError(msg)
         self._limits = Limits(frozenset(check_sink(name) for name in names), max_payload)
         self._strict_order = strict_order
+        self._waker = waker_for(wake, after_commit, self._schema)
+        self._notifies = isinstance(wake, Wake) and wake.in_transaction
+        self._on_sent = on_sent
         self._sender = sender_for(
-            after_commit, broker, self._schema, self._limits.sinks, optimistic=optimistic, on_sent=on_sent
+            after_commit, broker, self._schema, self._limits.sinks, optimistic=optimistic, on_sent=self._sent
         )
         hook = None if after_commit is None or is_pool(after_commit) else _checked(after_commit)
-        self._behind = Behind(hook, self._sender.offer if self._sender else None)
+        self._behind = Behind(
+            hook, self._sender.offer if self._sender else None, self._waker.tell if self._waker else None
+        )
         self._may_reserve = True
         self._warned = False
         self._drivers: dict[type, Driver] = {}
@@ -190,11 +200,15 @@ class Outbox:
         """
         if self._sender is not None:
             await self._sender.close()
+        if self._waker is not None:
+            await self._waker.close()
 
     def close_blocking(self) -> None:
         """As ``close``, for applications without an event loop."""
         if self._sender is not None:
             self._sender.close_blocking()
+        if self._waker is not None:
+            self._waker.close_blocking()
 
     def _driver(self, connection: object) -> Driver:
         driver = self._drivers.get(type(connection))
@@ -218,7 +232,18 @@ class Outbox:
             self._tables_seen = True
         if not self._may_reserve:
             reserving = None
-        return (yield from write.add(prepared, self._schema, strict_order=strict_order, reserving=reserving))
+        added = yield from write.add(prepared, self._schema, strict_order=strict_order, reserving=reserving)
+        if self._notifies and added:
+            new = set(added)
+            yield in_transaction({event.sink for event in prepared.events if event.id in new}, self._schema)
+        return added
+
+    def _sent(self, sent: Sent) -> None:
+        """The sender is done with an event; one that it could not send is a relay's, which has to hear of it."""
+        if sent.failure is not None and self._waker is not None:
+            self._waker.tell([sent.sink] if sent.sink is not None else self._limits.sinks)
+        if self._on_sent is not None:
+            self._on_sent(sent)
 
     def _wish(self, driver: Driver, connection: Any, prepared: Prepared) -> write.Reserving | None:
         """The wish to have these reserved, where somebody will surely hear of the commit and can send."""

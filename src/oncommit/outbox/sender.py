@@ -145,10 +145,6 @@ def sender_for(
     """What sends behind the commits, where there is a pool and a broker to send with."""
     pooled = after_commit is not None and pools.is_pool(after_commit)
     if broker is None:
-        if pooled:
-            raise ConfigError(
-                "after_commit is a pool, so a broker is needed to send to: Outbox(after_commit=pool, broker=…)"
-            )
         return None
     if not pooled:
         raise ConfigError("a broker needs a pool, an engine or a DSN to send with: Outbox(after_commit=pool, broker=…)")
