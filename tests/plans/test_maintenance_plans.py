@@ -42,7 +42,7 @@ def pages(plan: str) -> int:
 async def test_a_look_at_what_waits_reads_one_entry(connection: asyncpg.Connection, *, analyzed: bool) -> None:
     if analyzed:
         await connection.execute("VACUUM ANALYZE oncommit.outbox_delayed")
-    look = await plan(connection, "maintenance/next_due", None)
+    look = await plan(connection, "maintenance/next_due", None, [])
     assert "Index" in look
     assert "outbox_delayed_due" in look
     assert "Sort" not in look
@@ -56,7 +56,7 @@ async def test_a_move_reads_what_it_moves(connection: asyncpg.Connection, *, ana
         await connection.execute("VACUUM ANALYZE oncommit.outbox_delayed")
     transaction = connection.transaction()
     await transaction.start()
-    move = await plan(connection, "maintenance/move_due", None, 100, 8_000_000)
+    move = await plan(connection, "maintenance/move_due", None, [], 100, 8_000_000)
     await transaction.rollback()
     assert "Seq Scan on outbox_delayed" not in move
     assert "Index Scan using outbox_delayed_due" in move
@@ -102,7 +102,7 @@ async def test_what_was_moved_is_not_read_again_while_vacuum_is_held_back(
         "WITH gone AS (DELETE FROM oncommit.outbox_delayed WHERE not_before < now() + interval '50000 s'"
         " RETURNING not_before) SELECT max(not_before) FROM gone"
     )
-    assert pages(await plan(connection, "maintenance/next_due", None)) > 500
-    assert pages(await plan(connection, "maintenance/next_due", last)) < 10
+    assert pages(await plan(connection, "maintenance/next_due", None, [])) > 500
+    assert pages(await plan(connection, "maintenance/next_due", last, [])) < 10
     await transaction.rollback()
     await holding.close()

@@ -11,7 +11,7 @@ import pytest
 
 from oncommit.relay.maintenance import delayed
 from oncommit.relay.maintenance.delayed import Mover
-from oncommit.relay.maintenance.leader import NotLeader, Seat
+from oncommit.relay.maintenance.leader import Limits, NotLeader, Seat
 from oncommit.testing.brokers import RecordingBroker
 from oncommit.testing.servers import Database
 from tests.integration.maintenance.tools import delay, relay, set_clock
@@ -235,3 +235,81 @@ async def test_what_commits_late_is_found(connection: asyncpg.Connection, databa
     await move.turn()
     assert await live(connection) == [on_time, late]
     await writer.close()
+
+
+REFUSING = """
+    CREATE FUNCTION oncommit.no_bad() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN IF NEW.event_type = 'bad' THEN RAISE EXCEPTION 'not here'; END IF; RETURN NEW; END $$;
+    CREATE TRIGGER no_bad BEFORE INSERT ON oncommit.outbox FOR EACH ROW EXECUTE FUNCTION oncommit.no_bad()
+"""
+
+
+async def test_one_that_is_refused_holds_up_nobody(
+    connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rule of somebody's on the live table. It is tried again, and goes when the rule does."""
+    now = [0.0]
+    monkeypatch.setattr(delayed, "MOVE_ROWS", 4)
+    move, _, _ = await leading(connection)
+    move._clock = lambda: now[0]
+    await connection.execute(REFUSING)
+    try:
+        events = [await delay(connection, "a", "now() - interval '2 s'") for _ in range(10)]
+        for place in (0, 2, 9):
+            await connection.execute(
+                "UPDATE oncommit.outbox_delayed SET event_type = 'bad' WHERE event_id = $1", UUID(events[place])
+            )
+        good = [event for place, event in enumerate(events) if place not in (0, 2, 9)]
+        for _ in range(30):
+            await move.turn()
+        assert await live(connection) == good
+        assert len([line for line in caplog.messages if "is refused: not here" in line]) == 3
+        assert await move.turn() == 1.0
+        await connection.execute("DROP TRIGGER no_bad ON oncommit.outbox")
+        now[0] = delayed.ASIDE_REFUSED
+        for _ in range(3):  # one by one still
+            await move.turn()
+        assert await live(connection) == [*good, events[0], events[2], events[9]]
+    finally:
+        await connection.execute("DROP FUNCTION oncommit.no_bad CASCADE")
+
+
+async def test_a_writer_of_one_id_who_does_not_end_holds_up_only_that(
+    database: Database, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(delayed, "MOVE_LIMITS", Limits(lock=0.1, statement=5.0, idle=5.0))
+    move, _, _ = await leading(connection)
+    move._clock = lambda: now[0]
+    held, *others = [await delay(connection, "a", "now() - interval '2 s'") for _ in range(4)]
+    writer = await asyncpg.connect(database.dsn)
+    transaction = writer.transaction()
+    await transaction.start()
+    await writer.execute("INSERT INTO oncommit.outbox (event_type, event_id) VALUES ('t', $1)", UUID(held))
+    for _ in range(6):
+        await move.turn()
+    assert await live(connection) == others
+    await transaction.rollback()
+    now[0] = delayed.ASIDE_LOCKED
+    await move.turn()
+    assert await live(connection) == [*others, held]
+    await writer.close()
+
+
+async def test_a_table_that_is_locked_is_no_events_fault(
+    database: Database, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration, say: nothing is set aside for it, and the order is kept."""
+    monkeypatch.setattr(delayed, "MOVE_LIMITS", Limits(lock=0.1, statement=5.0, idle=5.0))
+    move, _, _ = await leading(connection)
+    events = [await delay(connection, "a", "now() - interval '2 s'") for _ in range(4)]
+    other = await asyncpg.connect(database.dsn)
+    async with other.transaction():
+        await other.execute("LOCK TABLE oncommit.outbox IN ACCESS EXCLUSIVE MODE")
+        assert [await move.turn(), await move.turn()] == [0.0, 0.0]
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await move.turn()
+    owner = UUID(await connection.fetchval("SELECT value ->> 'owner' FROM oncommit.setting WHERE name = 'maintenance'"))
+    await mover(connection, owner, []).turn()  # as the loop does when it starts over
+    assert await live(connection) == events
+    await other.close()

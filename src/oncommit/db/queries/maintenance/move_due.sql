@@ -9,14 +9,15 @@
 -- outbox_delayed. One that has been delivered since is looked for in a second statement: outbox/take_back.sql says why.
 -- It comes after the insert, in this transaction.
 --
--- $1 as in next_due.sql. The bytes are as they are stored, so large ones are not read to be counted; one row always goes.
+-- $1 and $2 as in next_due.sql. The bytes are as they are stored, so large ones are not read to be counted; one row always goes.
 WITH due AS MATERIALIZED (
     SELECT d.not_before, d.id,
            coalesce(pg_column_size(d.payload), pg_column_size(d.data), 0) + pg_column_size(d.headers) AS bytes
     FROM oncommit.outbox_delayed d
     WHERE d.not_before >= coalesce($1::timestamptz, '-infinity') AND d.not_before <= oncommit.now()
+      AND d.event_id <> ALL ($2::uuid[])
     ORDER BY d.not_before, d.id
-    LIMIT $2::integer
+    LIMIT $3::integer
     FOR UPDATE SKIP LOCKED
 ), fitting AS MATERIALIZED (
     SELECT s.not_before, s.id
@@ -24,7 +25,7 @@ WITH due AS MATERIALIZED (
         SELECT due.not_before, due.id, sum(due.bytes) OVER (ORDER BY due.not_before, due.id) - due.bytes AS before
         FROM due
     ) s
-    WHERE s.before < $3::bigint
+    WHERE s.before < $4::bigint
 ), gone AS (
     DELETE FROM oncommit.outbox_delayed d
     USING fitting f
