@@ -95,7 +95,25 @@ async def test_a_routing_key_that_we_may_not_use_harms_no_other(server: Server, 
         assert kinds(await broker.publish([message(f"{EXCHANGE}/salary")], timeout=10)) == ["sent"]
 
 
-async def test_a_message_above_the_brokers_limit_is_rejected_alone(server: Server, rabbit: Rabbit) -> None:
+async def test_a_message_above_the_brokers_limit_harms_no_other(server: Server, rabbit: Rabbit) -> None:
+    queue = await rabbit.queue()
+    rabbitmqctl(server, "eval", "application:set_env(rabbit, max_message_size, 200000).")
+    try:
+        async with opened(server.url) as broker:
+            for _ in range(2):
+                sizes = {20: 150_000, 30: 300_000, 35: 200_001, 40: 200_000}
+                batch = [message(key=f"k{number}", body=bytes(sizes.get(number, 10))) for number in range(60)]
+                outcomes = kinds(await broker.publish(batch, timeout=10))
+                assert outcomes == ["PublishRejected" if number in (30, 35) else "sent" for number in range(60)]
+                sent = [one for one, outcome in zip(batch, outcomes, strict=True) if outcome == "sent"]
+                assert await rabbit.counted(queue) == dict.fromkeys(ids(sent), 1)
+    finally:
+        rabbitmqctl(server, "eval", "application:unset_env(rabbit, max_message_size).")
+
+
+async def test_a_limit_that_is_unusually_low_costs_the_others_a_second_delivery_at_most(
+    server: Server, rabbit: Rabbit
+) -> None:
     queue = await rabbit.queue()
     rabbitmqctl(server, "eval", "application:set_env(rabbit, max_message_size, 10000).")
     try:

@@ -6,9 +6,10 @@ come back for want of a queue, or be refused by a full one, and the second find 
 Failure story. RabbitMQ answers a publish that it cannot allow (no such exchange, no right, too large) by closing the
 channel, and with it all that was under way there: what lay before the culprit may have been taken, what lay behind was
 thrown away, and nobody says which was which. So whatever may be a culprit goes alone, on a second channel: the first of
-an exchange since the connection was made, what belongs to a topic that was refused lately, and all that was under way
-when the first channel was closed. Who is alone when that one closes is the culprit. The others go once more at most, so
-a bystander can arrive twice, never out of turn: nothing of its key was sent behind it.
+an exchange since the connection was made, what is larger than anything before, what belongs to a topic that was refused
+lately, and all that was under way when the first channel was closed. Who is alone when that one closes is the culprit.
+The others go once more at most each time, so a bystander can arrive twice, never out of turn: nothing of its key was
+sent behind it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from oncommit.errors import (
 SLICE: Final = 64 * 1024
 """Bytes that are written before the answers are looked at again."""
 MOST_SUSPECTS: Final = 1000
+SURELY_FITS: Final = 64 * 1024
+"""Bytes of a body that hardly any RabbitMQ is told to refuse."""
 
 _HELD: Final = NotAttempted("an earlier event of its key was not confirmed")
 _UNSENT: Final = NotAttempted("there was no time left to send it")
@@ -52,6 +55,8 @@ class Known(msgspec.Struct):
     """Those that took something."""
     refused: set[Target] = msgspec.field(default_factory=set)
     """Topics that were refused lately, on exchanges that take others."""
+    fits: int = SURELY_FITS
+    """Bytes of the largest body that was taken."""
 
 
 class Sending:
@@ -110,7 +115,8 @@ class Sending:
         """No further answers will come: ``reason`` is what to say of those who wait for one."""
         unsent = reason if isinstance(reason, BrokerUnavailable) else _UNSENT
         for index in [*self._heads, *self._ready, *self._careful]:
-            self.outcomes[index] = unsent
+            if self.outcomes[index] is _HELD:  # one that goes again was sent before
+                self.outcomes[index] = unsent
         self.outcomes = [reason if outcome is _UNANSWERED else outcome for outcome in self.outcomes]
 
     # ── Who goes ─────────────────────────────────────────────────────────────────────────────────
@@ -129,7 +135,12 @@ class Sending:
     def _may_be_culprit(self, index: int) -> bool:
         target = self._targets[index]
         known = self._known
-        return target.exchange not in known.exchanges or index in self._alone or target in known.refused
+        return (
+            target.exchange not in known.exchanges
+            or len(self._batch[index].body) > known.fits
+            or index in self._alone
+            or target in known.refused
+        )
 
     def _waits(self) -> bool:
         """Whether an answer is due."""
@@ -157,6 +168,7 @@ class Sending:
             if self._ready:
                 await connection.writable()
                 await asyncio.sleep(0)
+                self._take_in(connection)  # those behind what was taken go with the next slice
 
     async def _send_careful(self, connection: Connection) -> None:
         """Send the next that has to go alone, once the one before it has its answer."""
@@ -236,6 +248,7 @@ class Sending:
         if alone:  # so its exchange is there, and its topic allowed
             self._known.exchanges.add(target.exchange)
             self._known.refused.discard(target)
+            self._known.fits = max(self._known.fits, len(self._batch[index].body))
         if index in self._returned:
             text = self._returned.pop(index)
             self.outcomes[index] = TopicUnavailable(
@@ -249,6 +262,8 @@ class Sending:
     def _was_closed(self, channel: Channel, closure: Closure) -> None:
         under_way = list(channel.under_way.values())
         channel.under_way.clear()
+        for index in under_way:
+            self._returned.pop(index, None)  # it goes again, or is blamed for something else
         if channel is self._single:
             self._single = None
             for index in under_way:

@@ -175,10 +175,10 @@ def test_what_is_no_amqp_is_said_to_be_none(data: bytes) -> None:
 
 
 def test_a_url_taken_apart() -> None:
-    address = parse_address("amqps://us%40er:p%2Fw@mq.example:5999/my%2Fhost?cafile=/ca.pem&auth=external")
+    address = parse_address("amqps://us%40er:p%2Fw@mq.example:5999/my%2Fhost?cafile=/ca.pem")
     assert (address.host, address.port, address.vhost) == ("mq.example", 5999, "my/host")
     assert (address.user, address.password, address.cafile) == ("us@er", "p/w", "/ca.pem")
-    assert address.credentials() == ("EXTERNAL", "")
+    assert address.credentials() == ("PLAIN", "\0us@er\0p/w")
     assert parse_address("amqp://mq").credentials() == ("PLAIN", "\0guest\0guest")
     assert [parse_address(url).port for url in ("amqp://mq", "amqps://mq")] == [5672, 5671]
     assert [parse_address(f"amqp://mq{path}").vhost for path in ("", "/", "/a")] == ["/", "/", "a"]
@@ -190,8 +190,6 @@ def test_a_url_taken_apart() -> None:
         "amqp://u:hidden@mq:port/",
         "amqp://u:hidden@mq:99999/",
         "amqp://u:hidden@mq/?cafile=x",
-        "amqp://u:hidden@mq/?auth=external",
-        "amqps://u:hidden@mq/?auth=none",
         "amqps://u:hidden@mq/?no_verify_ssl=1",
         "amqps://u:hidden@mq/?cafile",
         "amqp://u:hidden@[mq/",

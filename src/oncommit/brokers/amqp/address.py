@@ -27,8 +27,6 @@ class Address(msgspec.Struct, frozen=True):
     user: str
     password: str
     tls: bool
-    external: bool
-    """Log in as the one whom the client certificate names."""
     cafile: str | None = None
     certfile: str | None = None
     keyfile: str | None = None
@@ -38,7 +36,7 @@ class Address(msgspec.Struct, frozen=True):
 
     def credentials(self) -> tuple[str, str]:
         """The SASL mechanism, and what is said in it."""
-        return ("EXTERNAL", "") if self.external else ("PLAIN", f"\0{self.user}\0{self.password}")
+        return "PLAIN", f"\0{self.user}\0{self.password}"
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """What TLS asks for; the broker's name is always checked. Raises ``OSError`` for a file that cannot be read."""
@@ -57,16 +55,11 @@ def parse_address(url: str) -> Address:
         port = parts.port or _PORTS[parts.scheme]
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         files = {name: options.pop(name) for name in _FILES if name in options}
-        login = options.pop("auth", "plain").lower()
     except (ValueError, KeyError):
         raise ConfigError("a RabbitMQ is given as amqp://user:password@host:5672/vhost, or amqps://…") from None
     if options:
-        raise ConfigError(
-            f"a RabbitMQ's URL has no setting {next(iter(options))!r}; there are: {', '.join(_FILES)}, auth"
-        )
-    if login not in ("plain", "external"):
-        raise ConfigError("auth in a RabbitMQ's URL is plain or external")
-    if (files or login == "external") and parts.scheme != "amqps":
+        raise ConfigError(f"a RabbitMQ's URL has no setting {next(iter(options))!r}; there are: {', '.join(_FILES)}")
+    if files and parts.scheme != "amqps":
         raise ConfigError("certificates need a URL that begins with amqps://")
     return Address(
         host=parts.hostname or "localhost",
@@ -75,6 +68,5 @@ def parse_address(url: str) -> Address:
         user=unquote(parts.username or "guest"),
         password=unquote(parts.password or "guest"),
         tls=parts.scheme == "amqps",
-        external=login == "external",
         **files,
     )
