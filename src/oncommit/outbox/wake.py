@@ -33,7 +33,7 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True):
     service: str = DEFAULT_SCHEMA
     in_transaction: bool = False
     """Notify in the transaction itself. Heard with every kind of connection; commits stand in line for it."""
-    every: float = 0.01
+    every: float = 0.002
     """Seconds between two words, at least."""
 
     def __post_init__(self) -> None:

@@ -111,7 +111,15 @@ def _optimistic(pool: Any, target: Target, schema: str) -> Outbox:
     return Outbox(schema=schema, after_commit=pool, broker=target.url)
 
 
-MODES: Final[dict[str, Callable[[Any, Target, str], Outbox]]] = {"optimistic": _optimistic, "poll": _poll}
+def _wake(pool: Any, _target: Target, schema: str) -> Outbox:
+    return Outbox(schema=schema, after_commit=pool)
+
+
+MODES: Final[dict[str, Callable[[Any, Target, str], Outbox]]] = {
+    "wake": _wake,
+    "optimistic": _optimistic,
+    "poll": _poll,
+}
 """How the application makes its outbox; the relay is the same."""
 
 
