@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -12,12 +13,13 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from oncommit import Event, Outbox
 from oncommit.errors import ConfigError
 from oncommit.relay.idle import Idle
 from oncommit.relay.pace import Pace
 from oncommit.relay.relay import Relay
 from oncommit.relay.wake_ups import WakeUps
-from oncommit.testing.brokers import RecordingBroker
+from oncommit.testing.brokers import FailingBroker, RecordingBroker
 from oncommit.testing.proxy import Proxy
 from oncommit.testing.servers import AnyServer, Database, Server, pgbouncer
 from oncommit.testing.servers import redis as redis_server
@@ -247,6 +249,48 @@ async def test_lanes_are_tended_while_it_waits(database: Database, connection: a
         await add(connection, "a")
         await connection.execute("UPDATE oncommit.outbox_lane SET rescan = rescan + 1")
         await arrives(first, 1)
+
+
+async def test_delayed_events_wake_the_relay_that_has_their_lane(
+    database: Database, connection: asyncpg.Connection
+) -> None:
+    """One relay moves them when they are due, and each has a part of the lanes."""
+    brokers = [RecordingBroker(), RecordingBroker()]
+    settings = msgspec.structs.replace(PATIENT, maintenance=True)
+    relays = [Relay(database.dsn, {"main": broker}, settings=settings) for broker in brokers]
+    async with relays[0], relays[1]:
+        owners = "SELECT count(*) FROM (SELECT owner FROM oncommit.outbox_lane GROUP BY owner HAVING count(*) >= 30) o"
+        await until(connection, owners, 2)
+        for relay in relays:
+            await listening(relay)
+        due = datetime.now(UTC) + timedelta(seconds=1)
+        events = [Event("t", key=f"key {number}", not_before=due) for number in range(40)]
+        async with connection.transaction():
+            await Outbox().add(connection, *events)
+        await until(connection, "SELECT count(*) FROM oncommit.outbox_archive", 40, timeout=1 + SOON)
+        assert all(broker.messages for broker in brokers)
+
+
+async def test_what_the_application_could_not_send_wakes(database: Database, connection: asyncpg.Connection) -> None:
+    """An event that was sent behind its commit wakes nobody; one that was not is told of at once."""
+    await connection.execute(f'ALTER DATABASE "{database.name}" SET synchronous_commit = on')
+    relayed, own = RecordingBroker(), FailingBroker()
+    async with (
+        asyncpg.create_pool(database.dsn, min_size=2) as pool,
+        Relay(database.dsn, {"main": relayed}, settings=PATIENT) as relay,
+    ):
+        await listening(relay)
+        outbox = Outbox(after_commit=pool, broker=own)
+        async with outbox.transaction(pool) as tx:
+            await outbox.add(tx, Event("t"))
+        await arrives(own, 1)
+        own.down = True
+        async with outbox.transaction(pool) as tx:
+            await outbox.add(tx, Event("t"))
+        await arrives(relayed, 1)
+        assert outbox.optimistic is not None
+        assert (outbox.optimistic.successes, outbox.optimistic.attempts) == (1, 2)
+        await outbox.close()
 
 
 # -- PgBouncer

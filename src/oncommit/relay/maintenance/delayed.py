@@ -22,6 +22,8 @@ from uuid import UUID
 import asyncpg
 
 from oncommit.db.sql import query
+from oncommit.identifiers import wake_channel
+from oncommit.outbox.wake import payload_of
 from oncommit.relay.maintenance.leader import Limits, act
 from oncommit.relay.settling import REFUSED
 
@@ -169,4 +171,7 @@ class Mover:
             self._floor.passed(row["last"])
         for sink in row["sinks"]:
             self._wake(sink)
+        if row["sinks"]:  # other relays have their lanes
+            told = (wake_channel(self._schema), payload_of(frozenset(row["sinks"])))
+            await self._connection.execute(query("outbox/notify", self._schema), *told, timeout=self._timeout)
         return int(row["gone"])
