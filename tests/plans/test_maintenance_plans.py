@@ -65,6 +65,25 @@ async def test_a_move_reads_what_it_moves(connection: asyncpg.Connection, *, ana
     assert re.search(r"Delete on outbox_delayed d.*rows=100", move) or "actual rows=100" in move
 
 
+async def test_expiry_reads_what_is_over(any_database: Database) -> None:
+    connection = await asyncpg.connect(any_database.dsn, statement_cache_size=0)
+    await connection.execute(
+        "INSERT INTO oncommit.dead_letter (source, origin, message_id, reason, died_at, expires_at, error_trace)"
+        " SELECT 'outbox', 'main', n::text, 'exhausted', t, t + interval '14 days', repeat(md5(n::text), 20)"
+        " FROM generate_series(1, 20000) n, LATERAL (SELECT now() - interval '15 days' + n * interval '1 minute') s(t)"
+    )
+    await connection.execute("VACUUM ANALYZE oncommit.dead_letter")
+    total = await connection.fetchval("SELECT pg_relation_size('oncommit.dead_letter') / 8192")
+    soon = await plan(connection, "maintenance/expiring_dead_letters", 14, 2)
+    assert "dead_letter_died_at" in soon
+    assert pages(soon) < total / 3, soon
+    async with connection.transaction():
+        over = await plan(connection, "maintenance/expire_dead_letters", 14, 100)
+    assert "Index Scan using dead_letter_died_at" in over
+    assert "Seq Scan on dead_letter" not in over
+    await connection.close()
+
+
 async def test_a_batch_of_a_replay_reads_its_window(any_database: Database) -> None:
     connection = await asyncpg.connect(any_database.dsn, statement_cache_size=0)
     await connection.execute(

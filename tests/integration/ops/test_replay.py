@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import pty
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -367,3 +369,27 @@ async def test_a_ctrl_c_ends_the_batch_and_says_where_to_go_on(
     assert code == 0
     assert await named(connection) == three
     await holding.close()
+
+
+async def test_somebody_at_a_terminal_is_asked_and_sees_how_it_goes(
+    database: Database, connection: asyncpg.Connection, three: list[str]
+) -> None:
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "oncommit", "events", "replay", "--database", database.dsn, "--from", "1h",
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    )  # fmt: skip
+    os.close(theirs)
+    seen = b""
+    while b"Publish 3 events again?" not in seen:
+        seen += await asyncio.to_thread(os.read, ours, 4096)
+    assert await named(connection) == []
+    os.write(ours, b"y\n")
+    with contextlib.suppress(OSError):  # the other end has been closed
+        while chunk := await asyncio.to_thread(os.read, ours, 4096):
+            seen += chunk
+    assert await process.wait() == 0
+    os.close(ours)
+    assert b"3/3" in seen
+    assert b"3 events are published again" in seen
+    assert await named(connection) == three
