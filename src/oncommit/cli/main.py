@@ -23,6 +23,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "migrate": ("oncommit.cli.migrate", "Bring the tables in a database up to this version."),
     "relay": ("oncommit.cli.relay", "Send what was committed to the brokers, until it is stopped."),
     "retention": ("oncommit.cli.retention", "Show, or change, for how many days things are kept."),
+    "run": ("oncommit.cli.run", "Run loops of your own code, such as relays, until they are stopped."),
     "stats": ("oncommit.cli.stats", "Show what waits, who serves it, and what died."),
 }
 

@@ -26,6 +26,7 @@ from oncommit._version import __version__
 from oncommit.brokers.base import Broker
 from oncommit.brokers.watch import Watch
 from oncommit.db.dsn import CONNECT_TIMEOUT, normalise_dsn, open_connection
+from oncommit.db.migrate import check
 from oncommit.db.sql import query
 from oncommit.errors import ConfigError, DatabaseUnreachable
 from oncommit.identifiers import DEFAULT_SCHEMA, check_schema, check_sink
@@ -129,6 +130,15 @@ class Relay:
         self.stop()
         if self._task is not None:
             await self._task
+
+    async def check(self) -> None:
+        """Whether the database has the tables that this code needs.
+
+        Raises:
+            DatabaseUnreachable: No answer, or the login was refused.
+            SchemaError: The tables are missing or older than this code: ``oncommit migrate``.
+        """
+        await check(self._database, self._schema)
 
     def stop(self) -> None:
         """Finish what is in flight, hand the lanes back, end."""

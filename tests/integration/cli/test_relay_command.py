@@ -39,10 +39,15 @@ LONG_LEASE: Final = ("--lease", "60")
 
 
 class Program:
-    """A relay as a process, with its log line by line."""
+    """A relay, or another program, as a process, with its log line by line."""
 
-    def __init__(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "oncommit", "relay", *arguments]
+    def __init__(
+        self,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        program: tuple[str, ...] = ("oncommit", "relay"),
+    ) -> None:
+        command = [sys.executable, "-m", *program, *arguments]
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}
         )

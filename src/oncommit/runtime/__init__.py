@@ -1,0 +1,1 @@
+"""Loops: what runs until it is stopped."""
