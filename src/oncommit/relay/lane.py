@@ -12,11 +12,13 @@ from oncommit.relay.store import LeftClaim
 class Lane:
     """One owned lane: its order, and what of it is in flight."""
 
-    def __init__(self, lane: int, epoch: int, rescan: int, *, most_blocked: int) -> None:
+    def __init__(self, lane: int, epoch: int, rescan: int, settled_to: int = 0, *, most_blocked: int) -> None:
         self.lane = lane
         self.epoch = epoch
         self.rescan = rescan
-        self.order = LaneOrder(cap=most_blocked)
+        self.settled_to = settled_to
+        """Nothing is there at this id or below, nor will be: where to begin (F-settled)."""
+        self.order = LaneOrder(cap=most_blocked, floor=settled_to)
         self.in_flight: set[int] = set()
         self.suspects: list[LeftClaim] = []
         """What was in flight when its owner before us died."""
@@ -48,5 +50,5 @@ class Lane:
         self._landed.update(places)
 
     def forget(self) -> None:
-        """Read it from zero; but what is in flight is, and holds its key back if it has failed."""
-        self.order.forget(self.in_flight)
+        """Read it from the beginning; but what is in flight is, and holds its key back if it has failed."""
+        self.order.forget(self.in_flight, self.settled_to)

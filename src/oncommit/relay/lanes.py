@@ -83,7 +83,9 @@ class Lanes:
             if now is None or now.epoch != lane.epoch:
                 log.warning("sink %s: lane %d was lost", self.sink, number)
                 del self.owned[number]
-            elif now.rescan != lane.rescan:
+                continue
+            lane.settled_to = now.settled_to
+            if now.rescan != lane.rescan:
                 lane.rescan = now.rescan
                 lane.forget()
         # Taken by a statement whose answer was lost, or ours still although we thought our lease was over.
@@ -105,6 +107,6 @@ class Lanes:
             return
         claims = await store.left_claims([row.lane for row in rows])
         for row in rows:
-            lane = Lane(row.lane, row.epoch, row.rescan, most_blocked=self._settings.most_blocked)
+            lane = Lane(row.lane, row.epoch, row.rescan, row.settled_to, most_blocked=self._settings.most_blocked)
             lane.suspects = [claim for claim in claims if claim.lane == row.lane]
             self.owned[row.lane] = lane

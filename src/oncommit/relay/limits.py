@@ -4,6 +4,8 @@ Two limits hold for a batch, of rows and of bytes. The statement that reads it c
 everything it was asked for by then; so it is asked for about what will fit. How large rows are is learnt from the last
 read, and taken for large at the start.
 
+A third limit, of ids, holds only after a read has come to no end within its time.
+
 What may be read is shared among the lanes with a backlog. Those without one are read too, for what has just come. Where
 urgent lanes and others have a backlog, three quarters are for the urgent ones, and one is kept for the rest: neither
 starves, however much comes for the other.
@@ -26,6 +28,10 @@ _SHRINK: Final = 8
 """The guess falls no faster than to an eighth a read: a few small rows say little about those behind them."""
 
 
+_MOST_IDS: Final = 2**62
+_LEAST_IDS: Final = 10_000
+
+
 class Limits:
     """How many rows of which lanes to read, for one sink."""
 
@@ -36,11 +42,28 @@ class Limits:
         self._full: dict[int, bool] = {}
         self._turns = [0, 0]
         self._reads = 0
+        self._ids = _MOST_IDS
 
     @property
     def most(self) -> int:
         """Rows that may be read at once, as far as one knows."""
         return max(min(int(self.budget / self._guess), self._rows), 1)
+
+    def reach(self, floor: int, ceiling: int) -> int:
+        """How far a read from here may go.
+
+        All the way, as a rule. But while an old transaction keeps vacuum away, a statement wades through what was sent,
+        and where that is millions of rows it comes to no end within its time; then it goes by stretches.
+        """
+        return min(ceiling, floor + self._ids)
+
+    def gave_up(self, ids: int) -> None:
+        """A read that went so far took too long."""
+        self._ids = max(min(self._ids, ids) // 8, _LEAST_IDS)
+
+    def recovers(self) -> None:
+        """It may have become easier since."""
+        self._ids = min(self._ids * 2, _MOST_IDS)
 
     def ask(self, lanes: Sequence[int]) -> dict[int, int]:
         """Rows to ask for, by lane; of large rows not every lane gets its turn each time."""

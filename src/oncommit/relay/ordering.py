@@ -64,8 +64,8 @@ class Admission(msgspec.Struct, Generic[R]):
 class LaneOrder:
     """The order of one lane: how far it was read, and which keys wait."""
 
-    def __init__(self, *, cap: int = 1000) -> None:
-        self.floor = 0
+    def __init__(self, *, cap: int = 1000, floor: int = 0) -> None:
+        self.floor = floor
         self.rewinds = 0
         """Goes up whenever rows have to be read again: what was read before may have others before it now."""
         self._cap = cap
@@ -156,13 +156,13 @@ class LaneOrder:
         """When the next waiting key may go on; infinity for never."""
         return min((block.due for block in self._blocked.values()), default=math.inf)
 
-    def forget(self, flying: Collection[int] = ()) -> None:
-        """Know nothing any more: the lane is read from zero.
+    def forget(self, flying: Collection[int] = (), settled_to: int = 0) -> None:
+        """Know nothing any more: the lane is read from its beginning.
 
         But for keys whose head is still in flight: that it failed is perhaps not written yet, and then nobody else
         knows that the key has to wait.
         """
-        self.rewind(1)
+        self.rewind(settled_to + 1)
         self._blocked = {name: block for name, block in self._blocked.items() if block.head in flying}
 
     def _wait_for(self, name: str, row: Row, now: float) -> None:

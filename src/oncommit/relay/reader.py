@@ -12,6 +12,7 @@ that committed before it was written.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
@@ -24,9 +25,14 @@ from oncommit.relay.late import LateCommits
 from oncommit.relay.limits import Limits
 from oncommit.relay.store import Store, Stretch, Window
 
+log: Final = logging.getLogger("oncommit.relay")
 SWEEP_LIMIT: Final = 1000
 NOTE_EVERY: Final = 1000
 """Ids; as in note_settled.sql."""
+NOTE_MOST: Final = 100_000
+"""Ids at once; likewise."""
+STRAYS_LIMIT: Final = 0.5
+"""Seconds that a look for strays may take."""
 
 
 class Batch(msgspec.Struct):
@@ -70,6 +76,9 @@ class Reader:
         if self._late.has_fallen(last_value):
             self.forget(lanes.values())
             noted = 0
+        for lane in lanes.values():
+            if lane.order.floor > last_value:  # what was noted as settled comes from before the sequence fell
+                lane.order.rewind(1)
         stretches: list[tuple[int, int]] = []
         if last_value != noted or not self._late.is_quiet:
             stretches = self._late.look(last_value, await self._store.holders())
@@ -93,7 +102,7 @@ class Reader:
             batch.rows = await self._store.fetch_ids(epochs, batch.wanted, batch=batch.number, budget=self._budget)
             self._missing(lanes, batch)
         if windows:
-            found = await self._store.fetch(windows, batch=batch.number, budget=self._budget)
+            found = await self._fetch(windows, batch.number)
             self._advance(lanes, windows, found, batch.rewinds)
             batch.rows += found
         self._late.was_read()
@@ -116,7 +125,30 @@ class Reader:
         epochs = {lane.lane: lane.epoch for lane in lanes if not lane.leaving}
         if epochs:
             await self._store.note_settled(epochs, sure=sure, noted=noted)
-            self._told = sure
+            self._told = min(sure, max(self._told, 0) + NOTE_MOST)
+
+    async def full_pass(self, lanes: dict[int, Lane]) -> None:
+        """The last net (S-forget): all lanes from their beginnings, and a look whether something lies before them."""
+        self._limits.recovers()
+        settled: dict[int, int] = {}
+        for number, lane in lanes.items():
+            if not lane.suspects:
+                lane.forget()
+                settled[number] = lane.settled_to
+        if not any(settled.values()):
+            return
+        try:
+            for number, place in await self._store.strays(settled, timeout=STRAYS_LIMIT):
+                lanes[number].order.rewind(place)
+        except TimeoutError:  # much has been sent since some transaction began that is open still; when it has ended
+            log.info("no look for events below %d: it would take too long", max(settled.values()))
+
+    async def _fetch(self, windows: list[Window], batch: int, *, alone: bool = False) -> list[FetchedRow]:
+        try:
+            return await self._store.fetch(windows, batch=batch, budget=self._budget, alone=alone)
+        except TimeoutError:
+            self._limits.gave_up(max(window.ceiling - window.floor for window in windows))
+            raise
 
     async def _sweep(self, lanes: dict[int, Lane], stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Rows of these stretches that nobody has seen yet, and that need not wait."""
@@ -130,7 +162,7 @@ class Reader:
         if not asked:
             return wanted
         found: dict[int, int] = {}
-        for number, _epoch, _rescan, place, key in await self._store.sweep(asked, most=SWEEP_LIMIT):
+        for number, _epoch, _rescan, place, key in await self._rows_in(asked):
             if place is None:
                 continue
             lane = lanes[number]
@@ -142,6 +174,24 @@ class Reader:
                 lanes[number].order.rewind(min(low for low, _ in stretches) + 1)
         return wanted
 
+    async def _rows_in(self, asked: list[Stretch]) -> list[tuple[int, int, int, int, str | None]]:
+        """What the sweep finds there: in one statement, or in as many as it takes to come to an end in time."""
+        rows: list[tuple[int, int, int, int, str | None]] = []
+        left = asked
+        while left:
+            now = [stretch._replace(high=self._limits.reach(stretch.low, stretch.high)) for stretch in left]
+            try:
+                rows += await self._store.sweep(now, most=SWEEP_LIMIT)
+            except TimeoutError:
+                self._limits.gave_up(max(stretch.high - stretch.low for stretch in now))
+                raise
+            left = [
+                stretch._replace(low=done.high)
+                for stretch, done in zip(left, now, strict=True)
+                if done.high < stretch.high
+            ]
+        return rows
+
     def _missing(self, lanes: dict[int, Lane], batch: Batch) -> None:
         """Rows that were asked for and did not come: gone, or beyond the budget. The lane is read again from there."""
         came = {(row.lane, row.place) for row in batch.rows}
@@ -151,13 +201,17 @@ class Reader:
 
     def _windows(self, lanes: dict[int, Lane]) -> list[Window]:
         """Where to read on: lanes that are behind what was noted, and can remember more waiting keys."""
+        asked = self._limits.ask(self._behind(lanes))
+        floors = {number: lanes[number].order.floor for number in asked}
         return [
-            Window(number, lanes[number].epoch, lanes[number].order.floor, self._late.noted, most)
-            for number, most in self._limits.ask(self._behind(lanes)).items()
+            Window(
+                number, lanes[number].epoch, floors[number], self._limits.reach(floors[number], self._late.noted), most
+            )
+            for number, most in asked.items()
         ]
 
     def is_behind(self, lanes: dict[int, Lane]) -> bool:
-        """Whether a read would find more than the last one asked for: not every lane has its turn in each."""
+        """Whether there is more than the last read asked for: not each lane has its turn, or goes all the way."""
         return bool(self._behind(lanes))
 
     def _behind(self, lanes: dict[int, Lane]) -> list[int]:
@@ -194,8 +248,9 @@ class Reader:
         """Read on in one lane only, up to ``last``; ``alone`` says that they are suspects (C-alone)."""
         batch = self._begin({lane.lane: lane})
         most = min(most, self._limits.most)
+        last = self._limits.reach(lane.order.floor, last)
         window = Window(lane.lane, lane.epoch, lane.order.floor, last, most)
-        batch.rows = await self._store.fetch([window], batch=batch.number, budget=self._budget, alone=alone)
+        batch.rows = await self._fetch([window], batch.number, alone=alone)
         size = sum(row.size for row in batch.rows)
         self._limits.learn(size, len(batch.rows))
         read_all = len(batch.rows) < most and size < self._budget

@@ -89,6 +89,8 @@ class SinkRelay:
         self._changed = changed or asyncio.Event()
         self._term = 0
         self._reader: Reader
+        # Kept over connections: one that broke because a read took too long must not be followed by the same again.
+        self._limits = Limits(rows=settings.batch_rows, budget=settings.batch_bytes)
         self._tended = -TEND_EVERY
         self._clock = clock
         self.writing = Writing(
@@ -110,7 +112,7 @@ class SinkRelay:
 
     async def run(self, reading: Store, settling: Store, stopping: asyncio.Event, wake: asyncio.Event) -> None:
         """Until told to stop, or until a connection breaks."""
-        self._reader = Reader(reading, Limits(rows=self._settings.batch_rows, budget=self._settings.batch_bytes))
+        self._reader = Reader(reading, self._limits)
         self._term = self._lease.term
         self._tended = -TEND_EVERY
         idle = Idle(self._pace, self._clock, listening=self.is_listening, wake=wake)
@@ -169,9 +171,7 @@ class SinkRelay:
         now = self._clock()
         if now - self._passed >= self._settings.full_pass_every:
             self._passed = now
-            for lane in self.lanes.owned.values():
-                if not lane.suspects:
-                    lane.forget()
+            await self._reader.full_pass(self.lanes.owned)
         batch = await self._reader.read(self.lanes.owned, now)
         if batch is not None:
             self._watch.claimed(len(batch.rows))

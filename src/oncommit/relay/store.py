@@ -28,6 +28,8 @@ class LaneRow(NamedTuple):
     lane: int
     epoch: int
     rescan: int
+    settled_to: int = 0
+    """At this id and below the lane was empty for good when that was noted (F-settled)."""
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -109,7 +111,9 @@ class Store:
     async def survey(self, lease: float) -> Survey:
         """How many other relays serve this sink, and which lanes are ours."""
         (row,) = await self._fetch("survey", self._sink, lease, self._relay, self._sink, self._sink, self._relay)
-        mine = [LaneRow(*lane) for lane in zip(row["owned"], row["epochs"], row["rescans"], strict=True)]
+        mine = [
+            LaneRow(*lane) for lane in zip(row["owned"], row["epochs"], row["rescans"], row["settled"], strict=True)
+        ]
         return Survey(row["others"], row["lanes"], {lane.lane: lane for lane in mine})
 
     async def take_lanes(self, lease: float, most: int, *, urgent: bool) -> list[LaneRow]:
@@ -229,10 +233,15 @@ class Store:
     async def note_settled(self, lanes: dict[int, int], *, sure: int, noted: int) -> list[int]:
         """Note how far these lanes are empty for good; those where it was worth a write."""
         rows = await self._fetch(
-            "note_settled", noted, list(lanes), list(lanes.values()), self._sink, self._relay, sure, sure, self._sink,
+            "note_settled", noted, list(lanes), list(lanes.values()), self._sink, self._relay, sure, self._sink,
             self._sink, self._relay,
         )  # fmt: skip
         return [lane for (lane,) in rows]
+
+    async def strays(self, settled: dict[int, int], *, timeout: float) -> list[tuple[int, int]]:
+        """Lanes with a row where none should be, at or below what was noted as settled, and the first one's place."""
+        rows = await self._fetch("strays", list(settled), list(settled.values()), self._sink, timeout=timeout)
+        return [tuple(row) for row in rows]
 
     async def sweep(self, stretches: Sequence[Stretch], *, most: int) -> list[tuple[int, int, int, int, str | None]]:
         """Lane, epoch, rescan, place and key of the rows in these stretches."""
@@ -240,8 +249,8 @@ class Store:
         rows = await self._fetch("sweep", lanes, epochs, lows, highs, self._sink, self._relay, self._sink, most)
         return [tuple(row) for row in rows]
 
-    async def _fetch(self, name: str, *parameters: Any) -> Sequence[Any]:
+    async def _fetch(self, name: str, *parameters: Any, timeout: float | None = None) -> Sequence[Any]:
         rows: Sequence[Any] = await self._connection.fetch(
-            query(f"relay/{name}", self._schema), *parameters, timeout=self._timeout
+            query(f"relay/{name}", self._schema), *parameters, timeout=min(timeout or self._timeout, self._timeout)
         )
         return rows

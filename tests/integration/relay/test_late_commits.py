@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -10,31 +9,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from oncommit.relay.lane import Lane
 from oncommit.relay.late import LateCommits
-from oncommit.relay.limits import Limits
-from oncommit.relay.reader import Reader
 from oncommit.testing.servers import AnyServer, Database, Databases
-from tests.integration.relay.tools import add, emptied, register
-
-
-class Hand:
-    """Reads and lets everything go at once that may go."""
-
-    def __init__(self, connection: asyncpg.Connection, reader: Reader, lanes: dict[int, Lane]) -> None:
-        self.connection = connection
-        self.reader = reader
-        self.lanes = lanes
-        self.sent: list[str] = []
-
-    async def round(self) -> None:
-        batch = await self.reader.read(self.lanes, time.monotonic())
-        for number, lane in self.lanes.items():
-            rows = sorted((row for row in batch.rows if row.lane == number) if batch else (), key=lambda row: row.place)
-            for row in lane.order.admit(lane.fresh(rows), time.monotonic()).go:
-                self.sent.append(str(row.id))
-                await self.connection.execute("DELETE FROM oncommit.outbox WHERE id = $1", row.place)
-                lane.order.passed(row)
+from tests.integration.relay.hand import Hand, at_hand, neighbours
+from tests.integration.relay.tools import add
 
 
 @pytest.fixture(scope="module")
@@ -45,23 +23,8 @@ def shared(any_postgres: AnyServer, oncommit_databases: Callable[[AnyServer], Da
 
 @pytest.fixture
 async def hand(shared: Database) -> AsyncIterator[Hand]:
-    await emptied(shared.dsn)
-    connection = await asyncpg.connect(shared.dsn)
-    store, _ = await register(connection)
-    await store.make_lanes()
-    taken = await store.take_lanes(10.0, 64, urgent=False)
-    lanes = {row.lane: Lane(row.lane, row.epoch, row.rescan, most_blocked=100) for row in taken}
-    yield Hand(connection, Reader(store, Limits(rows=5000, budget=10**6, guess=100)), lanes)
-    await connection.close()
-
-
-async def neighbours(connection: Any) -> tuple[str, str]:
-    """Two keys that share a lane."""
-    rows = await connection.fetch(
-        "SELECT array_agg(key ORDER BY key) AS keys FROM (SELECT 'k' || n AS key FROM generate_series(1, 300) n) x"
-        " GROUP BY hashtext(key) & 63 HAVING count(*) > 1 LIMIT 1"
-    )
-    return rows[0]["keys"][0], rows[0]["keys"][1]
+    async with at_hand(shared.dsn) as hand:
+        yield hand
 
 
 async def interleave(hand: Hand, database: Database, how: str = "plain") -> list[str]:

@@ -23,6 +23,7 @@ from tests.unit.relay.machine import OUTCOMES, Loop
 from tests.unit.relay.model import ModelTable
 
 KEYS = st.sampled_from(["a", "a", "b", "c", "x", None])
+DEED = st.tuples(st.sampled_from(["step", "step", "step", "fail", "begin", "write", "write", "end"]), KEYS)
 GOOD = st.sampled_from(["sent"] * 6 + list(OUTCOMES[1:]))
 
 
@@ -100,6 +101,24 @@ class RelayMachine(RuleBasedStateMachine):
             self.loop.read_step()
             self.loop.answer(lambda: "sent")
             for _ in range(2):
+                self.loop.write_step()
+
+    @rule(deeds=st.lists(DEED, min_size=4, max_size=16))
+    def rounds_among_writers(self, deeds: list[tuple[str, str | None]]) -> None:
+        """Rounds in which little is wrong, with something written, begun or ended between any two statements."""
+        for deed, key in deeds:
+            if deed == "end" and self.table.writers:
+                self.table.end(self.table.writers[0], commit=True)
+            elif deed in ("begin", "write") and not self.table.locked(key):
+                writer = self.table.begin()
+                self.table.write(writer, key)
+                if deed == "write":
+                    self.table.end(writer, commit=True)
+            elif deed in ("step", "fail"):
+                self.loop.read_step()
+                self.loop.admit()
+                self.loop.answer(lambda: "failed" if deed == "fail" else "sent")  # noqa: B023 - called at once
+                self.loop.write_step()
                 self.loop.write_step()
 
     @rule(seconds=st.floats(0.1, 5.0))
@@ -210,24 +229,73 @@ def _beyond_the_ceiling(plain: Callable[..., Any]) -> Callable[..., Any]:
     return windows
 
 
-MUTATIONS: dict[str, tuple[type, str, Any]] = {
-    "O-block": (LaneOrder, "_block", _no_block),
-    "sweep": (LateCommits, "look", _no_sweep),
-    "S-flight": (Lane, "is_fresh", _always_fresh),
-    "S-prepared": (LateCommits, "look", _blind_to_prepared(LateCommits.look)),
-    "S-ceiling": (Reader, "_windows", _beyond_the_ceiling(Reader._windows)),
+def _as_far_as_found(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a floor would be without a ceiling: at the last row that was found."""
+
+    def advance(self: Reader, lanes: Any, windows: Any, found: Any, rewinds: Any) -> None:
+        highest = {window.lane: max(window.floor, self._late.noted) for window in windows}
+        for row in found:
+            highest[row.lane] = max(highest[row.lane], row.place)
+        plain(self, lanes, [w._replace(ceiling=highest[w.lane]) for w in windows], found, rewinds)
+
+    return advance
+
+
+MUTATIONS: dict[str, list[tuple[type, str, Any]]] = {
+    "O-block": [(LaneOrder, "_block", _no_block)],
+    "sweep": [(LateCommits, "look", _no_sweep)],
+    "S-flight": [(Lane, "is_fresh", _always_fresh)],
+    "S-prepared": [(LateCommits, "look", _blind_to_prepared(LateCommits.look))],
+    "S-ceiling": [
+        (Reader, "_windows", _beyond_the_ceiling(Reader._windows)),
+        (Reader, "_advance", _as_far_as_found(Reader._advance)),
+    ],
 }
 
 
 # What Hypothesis draws depends on the constants of all modules that are loaded, so on which tests run beside these: a
 # search that finds its violation early here may need thousands of examples there. It ends with the first.
 @pytest.mark.timeout(400)
+@pytest.mark.rule("O-block", "S-flight", "S-prepared", "S-ceiling")
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_without_this_rule_the_machine_goes_red(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target, name, mutant = MUTATIONS[rule]
-    monkeypatch.setattr(target, name, mutant)
+    for target, name, mutant in MUTATIONS[rule]:
+        monkeypatch.setattr(target, name, mutant)
     with pytest.raises(AssertionError):
         search(6000, shrink=False)
+
+
+def failed_beside_the_next_batch(*, waits: bool) -> list[int]:
+    """The second event of a key has been read while the first is published, which then fails: what was delivered."""
+    loop = with_rows(1)
+    for _ in range(4):
+        loop.read_step()
+    loop.admit()
+    write_rows(loop, 1)
+    for _ in range(5):
+        loop.read_step()
+    (batch,) = loop.ready
+    if waits:
+        loop.answer(lambda: "failed")
+        loop.admit()
+    else:
+        loop.ready.clear()
+        going = loop.sink._admit(batch)
+        loop.answer(lambda: "failed")
+        loop.publishing = (batch, going)
+    loop.answer(lambda: "sent")
+    delivered = list(loop.deliveries)
+    loop.close()
+    return delivered
+
+
+def test_a_batch_is_ordered_when_the_outcomes_of_the_one_before_are_known() -> None:
+    assert failed_beside_the_next_batch(waits=True) == []
+
+
+@pytest.mark.rule("O-outcome")
+def test_mutation_ordered_before_that_the_second_goes_first() -> None:
+    assert failed_beside_the_next_batch(waits=False) == [2]
 
 
 # ── What longer searches have found ───────────────────────────────────────────────────────────────
@@ -287,6 +355,7 @@ def test_what_comes_back_beside_a_read_is_read_again() -> None:
     assert sorted(loop.deliveries) == [1, 2, 3]
 
 
+@pytest.mark.rule("O-rewind")
 def test_mutation_a_rewind_that_counts_only_above_the_floor_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def rewind(self: LaneOrder, place: int) -> None:
         if place <= self.floor:
@@ -332,6 +401,7 @@ def _advances_always(plain: Callable[..., Any]) -> Callable[..., Any]:
     return advance
 
 
+@pytest.mark.rule("O-rewind")
 def test_mutation_a_floor_that_moves_all_the_same_passes_it_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reader, "_advance", _advances_always(Reader._advance))
     with pytest.raises(AssertionError, match="left behind"):
@@ -362,6 +432,7 @@ def _forget_all(self: Lane) -> None:
     self.order.forget()
 
 
+@pytest.mark.rule("S-unwritten")
 def test_mutation_without_that_the_head_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lane, "forget", _forget_all)
     with pytest.raises(AssertionError, match="left behind"):

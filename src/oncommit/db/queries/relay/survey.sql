@@ -8,6 +8,7 @@ SELECT
     (SELECT count(*) FROM oncommit.outbox_lane l WHERE l.sink = $4::text) AS lanes,
     coalesce(array_agg(m.lane ORDER BY m.lane), '{}')::smallint[] AS owned,
     coalesce(array_agg(m.epoch ORDER BY m.lane), '{}')::bigint[] AS epochs,
-    coalesce(array_agg(m.rescan ORDER BY m.lane), '{}')::bigint[] AS rescans
+    coalesce(array_agg(m.rescan ORDER BY m.lane), '{}')::bigint[] AS rescans,
+    coalesce(array_agg(m.settled_to ORDER BY m.lane), '{}')::bigint[] AS settled
 FROM oncommit.outbox_lane m
 WHERE m.sink = $5::text AND m.owner = $6::uuid

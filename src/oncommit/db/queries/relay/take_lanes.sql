@@ -26,4 +26,4 @@ UPDATE oncommit.outbox_lane l
 SET owner = $6::uuid, epoch = l.epoch + 1
 FROM free
 WHERE l.sink = free.sink AND l.lane = free.lane
-RETURNING l.lane, l.epoch, l.rescan
+RETURNING l.lane, l.epoch, l.rescan, l.settled_to
