@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +30,7 @@ from oncommit.errors import (
 )
 from oncommit.testing.servers import Server
 from oncommit.testing.servers import redis as redis_server
+from oncommit.testing.servers.ports import claim_port
 
 LIMIT = 10.0
 ACLS = {
@@ -291,6 +294,27 @@ async def test_a_unix_socket(server: Server, redis: Any) -> None:
     await broker.open()
     assert kinds(await broker.publish([message()], timeout=LIMIT)) == [None]
     await broker.close()
+
+
+async def test_tls(tmp_path: Path) -> None:
+    """The certificate is checked, unless the URL says otherwise."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+    port = claim_port()
+    files = [f"tls-cert-file {certificate}", f"tls-key-file {key}", f"tls-ca-cert-file {certificate}"]
+    with redis_server(settings=[f"tls-port {port.number}", "tls-auth-clients no", *files]) as server:
+        secure = f"rediss://127.0.0.1:{port.number}/0"
+        with pytest.raises(BrokerUnavailable, match="certificate"):
+            await RedisBroker(secure).open()
+        for query in (f"ssl_ca_certs={certificate}", "ssl_cert_reqs=none"):
+            broker = await broker_at(f"{secure}?{query}&maxlen=1000")
+            assert kinds(await broker.publish([message()], timeout=LIMIT)) == [None]
+            await broker.close()
+        async with Redis.from_url(server.url) as client:
+            assert await client.xlen("open") == 2
+    port.release()
 
 
 # -- Pub/Sub
