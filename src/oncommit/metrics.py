@@ -42,6 +42,9 @@ PUBLISH_SECONDS: Final = Definition(
 )
 BATCH_SECONDS: Final = Definition("outbox_batch_duration_seconds", "From a batch's publish to its settle.", (), SECONDS)
 DELAY: Final = Definition("outbox_processing_delay_seconds", "From an event's writing to its publish.", (), DELAYS)
+WAKE_SECONDS: Final = Definition(
+    "relay_wake_up_latency_seconds", "From a wake-up to the publish of what it told of.", (), SECONDS
+)
 
 OPTIMISTIC_ATTEMPTS: Final = Definition(
     "outbox_optimistic_send_attempts_total", "Events that were reserved for their writer, and have committed."
@@ -71,6 +74,7 @@ DEFINITIONS: Final[Mapping[str, Definition]] = MappingProxyType(
             PUBLISH_SECONDS,
             BATCH_SECONDS,
             DELAY,
+            WAKE_SECONDS,
             OPTIMISTIC_ATTEMPTS,
             OPTIMISTIC_SUCCESSES,
             OPTIMISTIC_FAILURES,

@@ -28,6 +28,7 @@ from oncommit.metrics import (
     FAILED,
     PUBLISH_SECONDS,
     PUBLISHED,
+    WAKE_SECONDS,
     Metrics,
 )
 
@@ -60,6 +61,10 @@ class Watch:
     def settled(self, seconds: float) -> None:
         """A batch was written down, so long after its publish began."""
         self._safely(self.metrics.observe, BATCH_SECONDS, seconds)
+
+    def woken(self, seconds: float) -> None:
+        """What is published now was told of by a wake-up, so long ago."""
+        self._safely(self.metrics.observe, WAKE_SECONDS, seconds)
 
     def died(self, types: Iterable[str]) -> None:
         """Events of these types became dead letters."""

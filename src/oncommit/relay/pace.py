@@ -27,6 +27,7 @@ class Pace:
         self._woken = woken
         self._found_at = now
         self._after: str | None = None
+        self._woken_at = now
         self._untold_at: float | None = None
         self._trusts_from = now
         self._trusts = False
@@ -34,6 +35,7 @@ class Pace:
     def woke(self, now: float) -> None:
         """A wake-up came."""
         self._after = "wake-up"
+        self._woken_at = now
         if self._untold_at is not None and now - self._untold_at < GRACE:
             self._untold_at = None
             self._trusts = now >= self._trusts_from
@@ -42,14 +44,16 @@ class Pace:
         """The pause is over, and nobody had told of anything."""
         self._after = "pause"
 
-    def found(self, now: float) -> None:
-        """There was something to do."""
+    def found(self, now: float) -> float | None:
+        """There was something to do. How long ago a wake-up told of it; nothing where none did."""
         self._found_at = now
+        told = now - self._woken_at if self._after == "wake-up" else None
         if self._after == "wake-up" and now >= self._trusts_from:
             self._trusts = True
         elif self._after == "pause" and self._untold_at is None:
             self._untold_at = now
         self._after = None
+        return told
 
     def pause(self, now: float, *, listening: bool) -> float:
         """Seconds until the next look; ``listening`` says that wake-ups can arrive."""

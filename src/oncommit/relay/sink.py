@@ -282,7 +282,8 @@ class SinkRelay:
         """Publish while the lease is ours, and not beyond (L-check)."""
         self._check_lease()
         self.writing.begins()
-        self._pace.found(self._clock())
+        if (told := self._pace.found(self._clock())) is not None:
+            self._watch.woken(told)
         task = asyncio.create_task(self._dispatcher.publish(rows, timeout=self._settings.publish_timeout))
         try:
             while not task.done():

@@ -109,6 +109,9 @@ async def test_a_notification_wakes(database: Database, connection: asyncpg.Conn
             await add(connection, "a")
             await notify(connection, "" if number % 2 else "audit main")
             await arrives(broker, number)
+        (series,) = relay.metrics.snapshot()["relay_wake_up_latency_seconds"].values()
+        assert 1 <= series.count <= 5  # what is found by a read under way was told of by nobody
+        assert 0 < series.value < 5 * SOON
 
 
 async def test_only_the_sinks_that_are_named(database: Database, connection: asyncpg.Connection) -> None:

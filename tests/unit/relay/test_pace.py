@@ -34,6 +34,15 @@ def test_wake_ups_are_trusted_once_they_were_seen_to_work() -> None:
     assert pace.pause(1.0, listening=False) == 0.05  # who should tell?
 
 
+def test_how_long_a_wake_up_took() -> None:
+    pace = Pace(0.05, 1.0, 5.0, 0.0)
+    pace.woke(1.0)
+    assert pace.found(1.25) == 0.25
+    assert pace.found(1.5) is None
+    pace.waited()
+    assert pace.found(9.0) is None
+
+
 def test_a_writer_who_tells_nothing_is_not_left_waiting_again() -> None:
     pace = Pace(0.05, 1.0, 5.0, 0.0)
     told(pace, 1.0)
