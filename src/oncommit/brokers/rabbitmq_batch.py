@@ -25,14 +25,8 @@ from oncommit.brokers.amqp.channel import Channel, Closed, Closure, Returned
 from oncommit.brokers.amqp.connection import Connection
 from oncommit.brokers.amqp.frames import Target, publish_frames, target_of
 from oncommit.brokers.base import Message, Outcome
-from oncommit.errors import (
-    BrokerError,
-    BrokerUnavailable,
-    NotAttempted,
-    PublishFailed,
-    PublishRejected,
-    TopicUnavailable,
-)
+from oncommit.brokers.rabbitmq_errors import NOT_FOUND, REFUSED, came_back, closed_for, refused
+from oncommit.errors import BrokerError, BrokerUnavailable, NotAttempted, PublishFailed, PublishRejected
 
 SLICE: Final = 64 * 1024
 """Bytes that are written before the answers are looked at again."""
@@ -43,9 +37,6 @@ SURELY_FITS: Final = 64 * 1024
 _HELD: Final = NotAttempted("an earlier event of its key was not confirmed")
 _UNSENT: Final = NotAttempted("there was no time left to send it")
 _UNANSWERED: Final = PublishFailed("RabbitMQ gave no answer in time")
-_NOT_FOUND: Final = 404
-_REFUSED: Final = 403
-_PRECONDITION: Final = 406
 
 
 class Known(msgspec.Struct):
@@ -70,7 +61,7 @@ class Sending:
         self._careful: deque[int] = deque()
         self._alone: set[int] = set()
         self._known = Known()
-        self._unavailable: dict[str | Target, TopicUnavailable] = {}
+        self._unavailable: dict[str | Target, BrokerError] = {}
         """Exchanges and topics that this batch found closed."""
         self._returned: dict[int, str] = {}
         self._by_id: dict[str, list[int]] = {}
@@ -219,9 +210,7 @@ class Sending:
             for index in channel.taken:
                 self._was_taken(index, alone=channel is self._single)
             for index in channel.refused:
-                self.outcomes[index] = TopicUnavailable(
-                    f"RabbitMQ refused it for {self._batch[index].topic!r}: a queue is full or not to be had"
-                )
+                self.outcomes[index] = refused(self._batch[index])
             channel.returned.clear()
             channel.taken.clear()
             channel.refused.clear()
@@ -250,10 +239,7 @@ class Sending:
             self._known.refused.discard(target)
             self._known.fits = max(self._known.fits, len(self._batch[index].body))
         if index in self._returned:
-            text = self._returned.pop(index)
-            self.outcomes[index] = TopicUnavailable(
-                f"no queue takes {self._batch[index].topic!r} ({text}): bind one to the exchange {target.exchange!r}"
-            )
+            self.outcomes[index] = came_back(self._batch[index], self._returned.pop(index))
             return
         self.outcomes[index] = None
         if (follower := self._next[index]) >= 0:
@@ -271,7 +257,7 @@ class Sending:
             return
         self._many = None
         again, self._ready = [*under_way, *self._ready], []
-        if closure.code == _NOT_FOUND:
+        if closure.code == NOT_FOUND:
             self._known.exchanges.clear()
         else:
             self._alone.update(under_way)
@@ -279,21 +265,12 @@ class Sending:
             self._admit(index)
 
     def _blame(self, index: int, closure: Closure) -> None:
-        """It was alone on the channel that was closed."""
-        target, topic = self._targets[index], self._batch[index].topic
-        error: BrokerError
-        if closure.code == _NOT_FOUND:
-            error = TopicUnavailable(f"there is no exchange for {topic!r} ({closure.text}): declare it")
+        """It was alone on the channel that was closed. What else goes there needs not be tried any more."""
+        target = self._targets[index]
+        error = self.outcomes[index] = closed_for(self._batch[index], closure)
+        if closure.code == NOT_FOUND:
             self._unavailable[target.exchange] = error
-        elif closure.code == _REFUSED:
-            error = TopicUnavailable(
-                f"we may not publish to {topic!r} ({closure.text}): allow this user to write there"
-            )
+        elif closure.code == REFUSED:
             self._unavailable[target] = error
             if len(self._known.refused) < MOST_SUSPECTS:
                 self._known.refused.add(target)
-        elif closure.code == _PRECONDITION:
-            error = PublishRejected(f"RabbitMQ does not take it: {closure.text}")
-        else:
-            error = PublishFailed(f"RabbitMQ closed the channel: {closure.text} ({closure.code})")
-        self.outcomes[index] = error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import asyncpg
 import nats
 import pytest
 
+from oncommit.errors import MissingDependency
 from oncommit.testing.bench.place import a_place
 from oncommit.testing.bench.relay import rounds as rounds_module
 from oncommit.testing.bench.relay.homes import a_target
@@ -123,3 +125,10 @@ def test_a_relay_that_delivers_too_little_gives_no_figure(
         patched.setattr(found, "_commands", lambda _count: [command])
         with pytest.raises(Exception, match="3000 events were sent and 0 are at the broker"):
             found.relay()
+
+
+def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aio_pika", None)
+    monkeypatch.delitem(sys.modules, "oncommit.testing.bench.relay.homes.rabbitmq", raising=False)
+    with pytest.raises(MissingDependency, match="pip install aio-pika"), a_target("amqp://127.0.0.1:1", "x"):
+        pass

@@ -15,39 +15,20 @@ import asyncio
 import logging
 from typing import Final, TypeVar, cast
 
-import msgspec
 import pamqp.frame
 from pamqp import commands
 from pamqp.base import Frame as Method
-from pamqp.common import FieldTable
 from pamqp.header import ProtocolHeader
 
-from oncommit._version import __version__
 from oncommit.brokers.amqp.address import Address
 from oncommit.brokers.amqp.channel import Channel, Closed, Closure, read_method
 from oncommit.brokers.amqp.frames import HEARTBEAT_FRAME, METHOD, Frame, MalformedFrame, take_frames
+from oncommit.brokers.amqp.handshake import HEARTBEAT, Limits, agree, introduction
 
 M = TypeVar("M", bound=Method)
 log: Final = logging.getLogger("oncommit.brokers.rabbitmq")
 
-HEARTBEAT: Final = 15
 GOODBYE_TIMEOUT: Final = 2.0
-_LARGEST_FRAME: Final = 1024 * 1024
-_MOST_CHANNELS: Final = 2047
-_CAPABILITIES: Final[FieldTable] = {
-    "authentication_failure_close": True,
-    "basic.nack": True,
-    "connection.blocked": True,
-    "publisher_confirms": True,
-}
-
-
-class Limits(msgspec.Struct):
-    """What was agreed with the broker."""
-
-    frame_max: int = 131_072
-    channel_max: int = _MOST_CHANNELS
-    heartbeat: int = HEARTBEAT
 
 
 class Connection(asyncio.Protocol):
@@ -86,22 +67,8 @@ class Connection(asyncio.Protocol):
         """Log in, and agree on limits. Raises ``Closed``."""
         self.write(ProtocolHeader().marshal())
         start = await self._expect(commands.Connection.Start)
-        mechanism, response = address.credentials()
-        if mechanism not in (start.mechanisms or "").split():
-            raise Closed(Closure(403, f"it offers no login by {mechanism}, only {start.mechanisms}"))
-        properties: FieldTable = {
-            "product": "oncommit",
-            "version": __version__,
-            "connection_name": "oncommit",
-            "capabilities": _CAPABILITIES,
-        }
-        self._tell(commands.Connection.StartOk(properties, mechanism, response, "en_US"))
-        tune = await self._expect(commands.Connection.Tune)
-        self.limits = Limits(
-            frame_max=min(tune.frame_max or _LARGEST_FRAME, _LARGEST_FRAME),
-            channel_max=min(tune.channel_max or _MOST_CHANNELS, _MOST_CHANNELS),
-            heartbeat=min(tune.heartbeat or HEARTBEAT, HEARTBEAT),
-        )
+        self._tell(introduction(start, address))
+        self.limits = agree(await self._expect(commands.Connection.Tune), HEARTBEAT)
         limits = self.limits
         self._tell(commands.Connection.TuneOk(limits.channel_max, limits.frame_max, limits.heartbeat))
         self._tell(commands.Connection.Open(address.vhost))

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from oncommit.brokers.registry import make_broker
-from oncommit.errors import ConfigError
+from oncommit.errors import ConfigError, MissingDependency
 from oncommit.message import Event
 from oncommit.testing.bench.relay.timeline import Arrival
 from oncommit.testing.servers import AnyServer, Server, kafka, nats, rabbitmq, redis
@@ -85,6 +85,7 @@ def a_target(broker: str, run: str) -> Iterator[Target]:
     Raises:
         ConfigError: No such broker, or none that a benchmark knows how to prepare.
         ServerError: It does not start, or is not installed here.
+        MissingDependency: What looks into it is not installed.
     """
     if "://" not in broker and broker not in KINDS:
         raise ConfigError(f"a broker is a URL, or one of {', '.join(KINDS)}, not {broker!r}")
@@ -99,7 +100,11 @@ def _prepared(url: str, server: AnyServer | None, run: str) -> Iterator[Target]:
         raise ConfigError(f"a benchmark knows how to prepare {', '.join(KINDS)}, not {name}")
     event = Event(f"{run}.order.placed", aggregate=("account", 1))
     topic = default_rules(name).resolve(event)
-    home: Home = import_module(f"{__name__}.{name}").make_home(url, topic)
+    try:
+        home: Home = import_module(f"{__name__}.{name}").make_home(url, topic)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").replace("_", "-")
+        raise MissingDependency(f"a benchmark looks into {name} with {package}: pip install {package}") from error
     about = {
         "broker_version": server.version if server else "given by URL",
         "own_broker": server is not None,
