@@ -21,7 +21,7 @@ def test_every_broker_has_its_section_and_every_scheme_its_place() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for scheme in ADAPTERS:
         assert f"`{scheme}://`" in text
-    for title in ("NATS", "Kafka"):
+    for title in ("NATS", "Kafka", "RabbitMQ"):
         assert f"\n## {title} {{ #{title.lower()} }}\n" in text
 
 
