@@ -25,6 +25,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "retention": ("oncommit.cli.retention", "Show, or change, for how many days things are kept."),
     "run": ("oncommit.cli.run", "Run loops of your own code, such as relays, until they are stopped."),
     "stats": ("oncommit.cli.stats", "Show what waits, who serves it, and what died."),
+    "tune": ("oncommit.cli.tune", "Find settings that suit this database and broker."),
 }
 
 

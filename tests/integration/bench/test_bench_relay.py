@@ -122,7 +122,7 @@ def test_a_relay_that_delivers_too_little_gives_no_figure(
         run_async(make)
         found = Rounds(place, target, plan)
         command = ([rounds_module.WORK], {}, rounds_module.msgspec.json.encode(found._job("database")))
-        patched.setattr(found, "_commands", lambda _count: [command])
+        patched.setattr(found, "_commands", lambda _count, _settings: [command])
         with pytest.raises(Exception, match="3000 events were sent and 0 are at the broker"):
             found.relay()
 

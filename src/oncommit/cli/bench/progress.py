@@ -10,7 +10,7 @@ import click
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
+def progress(command: str = "bench") -> Iterator[Callable[[str], None]]:
     """Where it is, on stderr: one line that changes on a terminal, a line for each new thing elsewhere."""
     if sys.stderr.isatty():
         from rich.console import Console
@@ -24,7 +24,7 @@ def progress() -> Iterator[Callable[[str], None]]:
         nonlocal last
         subject = text.partition(":")[0]
         if subject != last:
-            click.echo(f"oncommit bench: {text}", err=True)
+            click.echo(f"oncommit {command}: {text}", err=True)
         last = subject
 
     yield say

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from oncommit.cli.bench.progress import progress
+from oncommit.cli.bench.sizes import size_in_bytes
 from oncommit.cli.options import json_option
 from oncommit.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from oncommit.testing.bench.relay.results import RelayResult
-
-_UNITS: Final = {"": 1, "kB": 1000, "MB": 1_000_000}
 
 
 @click.command("relay")
@@ -52,7 +51,7 @@ def relay(
     from oncommit.testing.bench.relay.run import run
     from oncommit.testing.servers import ServerError
 
-    size = _bytes(payload)
+    size = size_in_bytes(payload)
     if quick:
         told |= {"pairs": 1, "reference_seconds": 0.5}
         events = events or min(6000, fitting_events(size))
@@ -67,13 +66,6 @@ def relay(
     else:
         _print_relay(found)
     return 1 if check and not all(gate.passed for gate in found.gates) else 0
-
-
-def _bytes(size: str) -> int:
-    number, unit = size.rstrip("kMB"), size.lstrip("0123456789")
-    if not number.isdecimal() or unit not in _UNITS:
-        raise click.BadParameter(f"{size!r}: say 300, 10kB or 1MB", param_hint="--payload")
-    return int(number) * _UNITS[unit]
 
 
 def _print_relay(found: RelayResult) -> None:

@@ -69,23 +69,27 @@ async def reset(connection: Connection) -> None:
     await connection.execute(f"TRUNCATE {_TABLES} RESTART IDENTITY")
 
 
-async def fill(connection: Connection, event_type: str, count: int, *, delayed: int = 0) -> Any:
+async def fill(
+    connection: Connection, event_type: str, count: int, *, delayed: int = 0, checkpoint: bool = True
+) -> Any:
     """Write the backlog; the id of its last event. Then do what autovacuum would do for any table in use."""
     await connection.execute(_FILL, event_type, count)
     if delayed:
         await connection.execute(_FILL_DELAYED, event_type, delayed)
-    await _settle_down(connection, "outbox, outbox_delayed")
+    await _settle_down(connection, "outbox, outbox_delayed", checkpoint=checkpoint)
     return await connection.fetchval("SELECT event_id FROM outbox ORDER BY id DESC LIMIT 1")
 
 
-async def fill_usual(connection: Connection, event_type: str, count: int) -> None:
+async def fill_usual(connection: Connection, event_type: str, count: int, *, checkpoint: bool = True) -> None:
     """The same in the table that most projects have."""
     await connection.execute(_FILL_USUAL, event_type, count)
-    await _settle_down(connection, "bench_usual_outbox")
+    await _settle_down(connection, "bench_usual_outbox", checkpoint=checkpoint)
 
 
-async def _settle_down(connection: Connection, tables: str) -> None:
+async def _settle_down(connection: Connection, tables: str, *, checkpoint: bool) -> None:
     await connection.execute(f"ANALYZE {tables}")
+    if not checkpoint:
+        return
     try:
         await connection.execute("CHECKPOINT")
     except asyncpg.InsufficientPrivilegeError:

@@ -31,6 +31,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     sides: tuple[str, ...] = ()
     """Only these; none: all that belong to the run."""
     reference_seconds: float = 3.0
+    checkpoints: bool = True
+    """Whether each backlog is followed by a checkpoint, so that none falls into a round: not on a server in use."""
     waiting: int = 0
     open_transaction: bool = False
     relays: int = 1

@@ -131,7 +131,7 @@ def run_to_end(command: Sequence[str], stdin: bytes, *, timeout: float) -> bytes
 
 def _clean(environment: Mapping[str, str]) -> dict[str, str]:
     """Without settings of the caller's, which are for other databases and brokers."""
-    theirs = ("ONCOMMIT_", "DATABASE_URL", "PG")
+    theirs = ("ONCOMMIT_", "DATABASE_URL")
     return {name: value for name, value in environment.items() if not name.startswith(theirs)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -72,17 +72,18 @@ class Rounds:
         command: Command = ([WORK], {}, msgspec.json.encode(job))
         return asyncio.run(self._drained([command], self._plan.events))
 
-    def relay(self, *, conditions: bool = False) -> Round:
-        """The relay as users start it; under the plan's conditions, or without them."""
-        commands = self._commands(self._plan.relays if conditions else 1)
+    def relay(self, *, conditions: bool = False, **settings: str) -> Round:
+        """The relay as users start it; under the plan's conditions, or without them; with settings as its variables."""
+        commands = self._commands(self._plan.relays if conditions else 1, settings)
         events = (self._plan.waiting if conditions else 0) or self._plan.events
         found = asyncio.run(self._drained(commands, events, conditions=conditions))
         return msgspec.structs.replace(found, per_s=arrival_rate(self._arrival(events), found.marks))
 
     # ── Inside ───────────────────────────────────────────────────────────────────────────────────
 
-    def _commands(self, count: int) -> list[Command]:
+    def _commands(self, count: int, settings: Mapping[str, str]) -> list[Command]:
         environment = {
+            **settings,
             "ONCOMMIT_DATABASE": self._place.dsn,
             "ONCOMMIT_SCHEMA": self._place.schema,
             "ONCOMMIT_BROKER": self._target.url,
@@ -113,7 +114,7 @@ class Rounds:
         await self._empty()
         async with self._filling() as connection:
             fill = backlog.fill_usual if usual else backlog.fill
-            await fill(connection, self._target.event_type, self._plan.events)
+            await fill(connection, self._target.event_type, self._plan.events, checkpoint=self._plan.checkpoints)
 
     async def _empty(self) -> None:
         async with self._place.connection() as connection:
@@ -132,7 +133,13 @@ class Rounds:
         async with self._held_open(wanted=conditions and self._plan.open_transaction):
             async with self._filling() as connection:
                 delayed = self._plan.delayed if conditions else 0
-                last = await backlog.fill(connection, self._target.event_type, events, delayed=delayed)
+                last = await backlog.fill(
+                    connection,
+                    self._target.event_type,
+                    events,
+                    delayed=delayed,
+                    checkpoint=self._plan.checkpoints,
+                )
             async with self._place.connection() as connection:
                 with ExitStack() as stack:
                     relays = [stack.enter_context(Watched(*command)) for command in commands]

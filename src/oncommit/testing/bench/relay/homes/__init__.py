@@ -84,6 +84,7 @@ def a_target(broker: str, run: str) -> Iterator[Target]:
 
     Raises:
         ConfigError: No such broker, or none that a benchmark knows how to prepare.
+        BrokerUnavailable: It cannot be reached.
         ServerError: It does not start, or is not installed here.
         MissingDependency: What looks into it is not installed.
     """
@@ -111,8 +112,19 @@ def _prepared(url: str, server: AnyServer | None, run: str) -> Iterator[Target]:
         "broker_storage": home.storage,
         "broker_durability": KINDS[name].durability if server else "as that server is set up",
     }
+    run_async(lambda: _reached(url))
     run_async(home.make)
     try:
         yield Target(name, url, event.type, home, about)
     finally:
         run_async(home.remove)
+
+
+async def _reached(url: str) -> None:
+    """By the adapter, whose time limits are short and whose errors tell no password."""
+    broker = make_broker(url)
+    try:
+        await broker.open()
+        await broker.ping()
+    finally:
+        await broker.close()

@@ -23,6 +23,7 @@ class KafkaHome:
         self._settings: dict[str, str | int | float | bool] = {
             "bootstrap.servers": urlsplit(url).netloc.rpartition("@")[2]
         }
+        self._settings["log_level"] = 4  # its threads write to stderr by themselves
         self._topic = topic
 
     async def make(self) -> None:
