@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from oncommit.brokers import kafka
 from oncommit.brokers.base import Message
 from oncommit.brokers.kafka import KafkaBroker
 from oncommit.errors import NotAttempted, PublishRejected, TopicUnavailable
@@ -151,6 +152,27 @@ async def test_one_who_gives_up_takes_nothing_from_the_others(bench: KafkaBench)
     arrived = await bench.arrived(mint.topic)
     check_there(arrived, [*mine, *other])
     check_order(arrived, [*mine, *other])
+
+
+async def test_silence_after_some_answers_ends_it_early(bench: KafkaBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One partition that nobody leads must not hold up the others of a sink for the whole time limit.
+    monkeypatch.setattr(kafka, "STALL", 0.5)
+    with bench.proxied() as (proxy, url):
+        async with opened(bench, url) as broker:
+            mint, other = Mint(broker, topic(bench)), topic(bench)
+            chain = [mint.message({"n": n}, key="a", topic=other if n % 2 else None) for n in range(400)]
+            publishing = asyncio.create_task(broker.publish(chain, timeout=60))
+            while not bench.messages(other):  # noqa: ASYNC110 - Kafka has no event for it
+                await asyncio.sleep(0.01)
+            proxy.hold()
+            async with asyncio.timeout(10):
+                done = acknowledged(chain, await publishing)
+            proxy.heal()
+            assert 0 < len(done) < len(chain)
+            assert done == chain[: len(done)]
+            await until_it_answers(broker, within=20)
+            await publish_all(broker, chain[len(done) :], within=20)
+    check_there([*await bench.arrived(mint.topic), *await bench.arrived(other)], chain)
 
 
 async def test_more_than_the_client_has_room_for(bench: KafkaBench) -> None:

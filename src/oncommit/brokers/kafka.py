@@ -1,14 +1,17 @@
 """Kafka: an idempotent producer without gaps, and everything of a batch in flight together.
 
 What the promise of order rests on: messages of a key go to one partition, and of a partition the broker takes nothing
-behind something that it has not taken (``enable.gapless.guarantee``). Where a key changes its topic, what follows waits
-for the acknowledgement. Nothing times out on its own, which would leave gaps; the adapter gives up everything at once.
+behind something that it has not taken (``enable.gapless.guarantee``; kafka_written.py has the exception). Where a key
+changes its topic, what follows waits for the acknowledgement. Nothing times out on its own, which would leave gaps; the
+adapter gives up everything at once.
 
 Failure story.
 
 - A broker is gone or silent: librdkafka tries again until our time limit, each message is written once all the same.
   Then everything in flight is dropped, and the producer with it. What had been sent may still arrive: always the next
   messages of a key in their order, so a first delivery of what is tried again anyway, or a duplicate.
+- Some are acknowledged and then nothing comes for a while: a partition without a leader, or with too few replicas. The
+  others of the sink shall not wait for it for the whole time limit, so it is given up as well.
 - A broker refuses a message, or only a batch with many good ones in it: the producer is at its end (that is what "no
   gaps" means). Those without acknowledgement are tried again in the same call, each on its own and each behind the one
   before it of its key, so that one that is refused then is refused alone.
@@ -37,6 +40,8 @@ from oncommit.errors import BrokerError, BrokerUnavailable, PublishRejected, Top
 CONNECT_TIMEOUT: Final = 5.0
 PATIENCE: Final = 3.0
 """Seconds without any broker, after which what is in flight is given up."""
+STALL: Final = 15.0
+"""Seconds without any news, after some of a batch were acknowledged: one partition must not hold up all others."""
 LAST_QUESTION: Final = 2.0
 """Seconds to find out why there was no answer."""
 HEADERS_AT_MOST: Final = 128 * 1024
@@ -98,8 +103,9 @@ class KafkaBroker:
             return [NOT_OPEN] * len(batch)
         end = asyncio.get_running_loop().time() + timeout
         line = self._sound()
-        await line.learn({message.topic for message in batch})
-        flight = Flight(batch, range(len(batch)), line.written)
+        topics = {message.topic for message in batch}
+        await line.learn(topics)
+        flight = Flight(batch, range(len(batch)), topics, line.written)
         reason = await self._fly(flight, line, end)
         if flight.is_good:
             return flight.outcomes
@@ -118,7 +124,7 @@ class KafkaBroker:
         self, batch: Sequence[Message], indexes: Sequence[int], end: float
     ) -> tuple[Flight, BrokerError | None]:
         """Try these by a producer of their own, where each message stands for itself."""
-        flight = Flight(batch, indexes, None)
+        flight = Flight(batch, indexes, {batch[index].topic for index in indexes}, None)
         if self._line is None:
             return flight, NOT_OPEN
         line = Line(careful(self._settings))
@@ -130,25 +136,33 @@ class KafkaBroker:
     async def _fly(self, flight: Flight, line: Line, end: float) -> BrokerError | None:
         """Until all of it is answered, or why it was given up. Nothing of it is in flight afterwards."""
         news = line.join()
-        left = 0
         try:
-            while True:
-                if not line.broken:
-                    await self._hand_over(flight, line)
-                if flight.is_over:
-                    return None
-                if line.broken:
-                    return _BROKEN if self._line is not None else NOT_OPEN
-                if flight.open < left:
-                    line.arrived()
-                left = flight.open
-                news.clear()
-                if (reason := await self._wait(news, line, end)) is not None:
-                    return reason
+            reason = await self._follow(flight, line, news, end)
+            if not flight.is_over:
+                await line.last_reports(lambda: not flight.open)
         finally:
-            line.leave(news)
             if not flight.is_over:
                 line.end()
+            line.leave(news)
+        return await self._silent() if reason is _LATE else reason
+
+    async def _follow(self, flight: Flight, line: Line, news: asyncio.Event, end: float) -> BrokerError | None:
+        """Hand over what may go and wait for news of it, until there is no more to wait for."""
+        stalled = end
+        while True:
+            if not line.broken:
+                await self._hand_over(flight, line)
+            if flight.is_over:
+                return None
+            if line.broken:
+                return _BROKEN if self._line is not None else NOT_OPEN
+            open_before = flight.open
+            news.clear()
+            if (reason := await self._wait(news, line, stalled)) is not None:
+                return reason
+            if flight.open < open_before:
+                line.arrived()
+                stalled = min(end, asyncio.get_running_loop().time() + STALL)
 
     async def _hand_over(self, flight: Flight, line: Line) -> None:
         """Give the producer what may go, as far as it has room."""
@@ -198,7 +212,7 @@ class KafkaBroker:
             async with asyncio.timeout_at(max(limit, now)):
                 await news.wait()
         except TimeoutError:
-            return await self._silent(line) if limit == end else await self._alone(line)
+            return _LATE if limit == end else await self._alone(line)
         return None
 
     async def _alone(self, line: Line) -> BrokerError | None:
@@ -209,9 +223,8 @@ class KafkaBroker:
             return error
         return None
 
-    async def _silent(self, line: Line) -> BrokerError:
+    async def _silent(self) -> BrokerError:
         """Time is up. It is the cluster, or it answers others and not these."""
-        line.end()
         try:
             await self._sound().ask(LAST_QUESTION)
         except BrokerUnavailable as error:
@@ -221,7 +234,7 @@ class KafkaBroker:
     def _sound(self) -> Line:
         """The line; a new one where it is broken."""
         if self._line is None:
-            raise NOT_OPEN
+            raise BrokerUnavailable("Kafka: not open")
         if self._line.is_done:
             self._line.end()
             self._line = Line(self._settings)

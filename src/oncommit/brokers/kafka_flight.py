@@ -37,7 +37,9 @@ class Flight:
         "stopped",
     )
 
-    def __init__(self, batch: Sequence[Message], indexes: Sequence[int], written: Written | None) -> None:
+    def __init__(
+        self, batch: Sequence[Message], indexes: Sequence[int], topics: set[str], written: Written | None
+    ) -> None:
         self.batch = batch
         self._indexes = indexes
         self.outcomes: list[Outcome] = [UNANSWERED] * len(batch)
@@ -49,7 +51,7 @@ class Flight:
         self.open = 0
         """How many are in flight."""
         self._written = written
-        self._young = written is not None and not written.everywhere({batch[index].topic for index in indexes})
+        self._young = written is not None and not written.everywhere(topics)
         """Some of it may go where the producer has not written yet."""
         self.stopped: set[str] = set()
         """Keys of which nothing more may go."""
@@ -57,7 +59,10 @@ class Flight:
         """Of keys that have to wait for the stretch before: the others, in their order."""
         self._flying: dict[str, int] = {}
         """Of these keys: how many of the stretch before are not yet acknowledged."""
-        self._divide(indexes)
+        if written is not None and not self._young and len(topics) <= 1:
+            self.ready.extend(indexes)  # nothing waits for anything
+        else:
+            self._divide(indexes)
 
     @property
     def is_over(self) -> bool:
@@ -119,9 +124,6 @@ class Flight:
 
     def _divide(self, indexes: Iterable[int]) -> None:
         batch, behind, go = self.batch, self._behind, self.ready.append
-        if self._written and not self._young and len({batch[index].topic for index in indexes}) <= 1:
-            self.ready.extend(indexes)
-            return
         topics: dict[str, str] = {}
         for index in indexes:
             message = batch[index]

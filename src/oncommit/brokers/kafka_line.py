@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -28,6 +30,8 @@ log: Final = logging.getLogger("oncommit.brokers.kafka")
 SHORTEST: Final = 0.001
 LONGEST: Final = 0.02
 GROWTH: Final = 1.1
+LAST_REPORTS: Final = 0.25
+"""Seconds for the reports of what was dropped; what is not heard of counts as failed."""
 AGAIN: Final = 10.0
 """Seconds before it asks again for topics that it does not know."""
 OLD: Final = 12 * 3600.0
@@ -52,10 +56,11 @@ class Line:
         self._waiting: set[asyncio.Event] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._pause = SHORTEST
-        self._asking = 0
+        self.asking = 0
+        """Threads that ask the cluster for itself."""
         self.written = Written()
         self._born = self._asked = asyncio.get_running_loop().time()
-        self._ended = False
+        self._dropped = self._shut = False
 
     # ── Those who wait ───────────────────────────────────────────────────────────────────────────
 
@@ -69,11 +74,13 @@ class Line:
         return news
 
     def leave(self, news: asyncio.Event) -> None:
-        """No more."""
+        """No more. Whoever leaves a broken line last shuts it."""
         self._waiting.discard(news)
         if not self._waiting and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self.broken:
+            self.end()
 
     def _turn(self) -> None:
         self._timer = None
@@ -106,6 +113,8 @@ class Line:
             news.set()
 
     def _report(self, error: KafkaError) -> None:
+        if self._shut:
+            return
         log.warning("Kafka: %s", error.str())
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - so it is called
             self.alone_since = self.alone_since or asyncio.get_running_loop().time()
@@ -151,28 +160,39 @@ class Line:
             await self.ask(QUESTION)
 
     def _look(self, limit: float) -> dict[str, int]:
-        self._asking += 1
+        self.asking += 1
         try:
             found = self.producer.list_topics(timeout=limit).topics
         finally:
-            self._asking -= 1
+            self.asking -= 1
         return {name: len(topic.partitions) for name, topic in found.items()}
 
     # ── Its end ──────────────────────────────────────────────────────────────────────────────────
 
     def end(self) -> None:
-        """Drop everything that is in flight, for everybody, and hear the last reports. It takes a millisecond."""
-        if self._ended:
-            return
-        self.broken = self._ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-        # Dropping what is in flight is itself a fatal error, raised by whichever call comes next.
-        with suppress(KafkaException):
-            self.producer.purge()
-        while self.poll():
-            pass
-        if not self._asking:  # else it ends with the thread that is asking
+        """Drop everything that is in flight, for everybody. The last reports come while somebody still waits."""
+        if not self._dropped:
+            self.broken = self._dropped = True
+            # Dropping what is in flight is itself a fatal error, raised by whichever call comes next.
             with suppress(KafkaException):
-                self.producer.close()
-        self._tell()
+                self.producer.purge(blocking=False)
+            self._tell()
+        if not self._waiting and not self._shut:
+            self._shut = True
+            # librdkafka's threads may be looking up a name and end only after that; the event loop cannot wait for it.
+            threading.Thread(target=_shut, args=(self,), name="oncommit-kafka-end", daemon=True).start()
+
+    async def last_reports(self, is_over: Callable[[], bool]) -> None:
+        """Hear what was dropped and what was not, for a moment."""
+        self.end()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LAST_REPORTS
+        while not is_over() and loop.time() < end:
+            if not self.poll():
+                await asyncio.sleep(SHORTEST)
+
+
+def _shut(line: Line) -> None:
+    if not line.asking:  # else it ends with the thread that is asking
+        with suppress(KafkaException, RuntimeError):
+            line.producer.close()

@@ -65,7 +65,8 @@ def settings_of(url: str, more: Mapping[str, Any] | None = None) -> Settings:
         raise ConfigError(f"kafka:// has no option {unknown[0]!r}; there are: {', '.join(OPTIONS)}")
     settings: Settings = dict(_DEFAULTS) | {"bootstrap.servers": _servers(hosts)}
     if "max_message" in options:
-        settings["message.max.bytes"] = _number(options["max_message"])
+        settings["message.max.bytes"] = limit = _number(options["max_message"])
+        settings["queue.buffering.max.kbytes"] = max(settings["queue.buffering.max.kbytes"], limit // 512)
     settings |= _security(login if at else None, options)
     if refused := sorted(set(more or {}) & set(_PROMISED)):
         raise ConfigError(f"the setting {refused[0]!r} cannot be changed: what the adapter promises rests on it")

@@ -44,7 +44,7 @@ def everywhere(*topics: str) -> Written:
 
 
 def flight(*told: str, written: Written | None = None) -> Flight:
-    return Flight(batch(*told), range(len(told)), written)
+    return Flight(batch(*told), range(len(told)), {one.partition("/")[0] for one in told}, written)
 
 
 def gone(flight: Flight) -> list[int]:
