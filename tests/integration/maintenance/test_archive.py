@@ -64,7 +64,7 @@ async def delivered(connection: asyncpg.Connection, broker: RecordingBroker) -> 
     """Events go all the way into the archive now, whoever is in the middle of something."""
     before = await connection.fetchval("SELECT count(*) FROM oncommit.outbox_archive")
     events = await add(connection, "a", 3)
-    await broker.wait_for(len(broker.messages) + 3, timeout=5.0)
+    await broker.wait_for(len(broker.messages) + 3, timeout=15.0)
     await drained(connection)
     assert broker.ids[-3:] == events
     assert await connection.fetchval("SELECT count(*) FROM oncommit.outbox_archive") == before + 3
@@ -119,12 +119,17 @@ async def test_a_day_is_made_while_somebody_reads_and_delivery_goes_on(
 
 
 async def test_a_day_that_cannot_be_made_yet_holds_up_nobody(
-    database: Database, connection: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+    database: Database,
+    connection: asyncpg.Connection,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Somebody holds a lock that an attach needs (so does a detach, or VACUUM); the attach queues, and gives up."""
     today = await connection.fetchval("SELECT (now() AT TIME ZONE 'UTC')::date")
     await made(connection, today.isoformat())
     archive = await leading(connection)
+    archive._limits = Limits(lock=4.0, statement=10.0, idle=10.0)
+    monkeypatch.setattr(archive_module, "DAYS_AHEAD", 1)
     lock = "LOCK TABLE oncommit.outbox_archive IN SHARE UPDATE EXCLUSIVE MODE"
     broker = RecordingBroker()
     other = await asyncpg.connect(database.dsn)
@@ -132,6 +137,7 @@ async def test_a_day_that_cannot_be_made_yet_holds_up_nobody(
         making = asyncio.create_task(archive.make_days())
         await until(other, WAITING, 1)
         await delivered(other, broker)
+        assert not making.done(), "nobody waited for it"
         assert not await making
     assert "cannot be made: canceling statement due to lock timeout" in caplog.text
     assert len(await there(connection)) == 1
@@ -173,7 +179,7 @@ async def test_days_go_when_they_ended_so_long_ago_and_no_others(connection: asy
 async def test_who_reads_the_archive_holds_up_the_drop_and_not_delivery(
     database: Database, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive_module, "DETACH_TIMEOUT", 0.5)
+    monkeypatch.setattr(archive_module, "DETACH_TIMEOUT", 4.0)
     today = await connection.fetchval("SELECT (now() AT TIME ZONE 'UTC')::date")
     await made(connection, "2026-01-01", "2026-01-02", today.isoformat())
     archive = await leading(connection)
@@ -184,6 +190,7 @@ async def test_who_reads_the_archive_holds_up_the_drop_and_not_delivery(
             dropping = asyncio.create_task(archive.drop_days(14))
             await until(other, WAITING, 1)
             await delivered(other, broker)
+            assert not dropping.done(), "nobody waited for it"
             with pytest.raises(TimeoutError):
                 await dropping
             # It is leaving. New readers don't see it, days can be made, and the rest has to wait for it.
@@ -203,7 +210,7 @@ async def test_who_reads_the_archive_holds_up_the_drop_and_not_delivery(
 async def test_who_reads_one_day_holds_up_the_drop_and_not_delivery(
     database: Database, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive_module, "DETACH_TIMEOUT", 0.5)
+    monkeypatch.setattr(archive_module, "DETACH_TIMEOUT", 4.0)
     today = await connection.fetchval("SELECT (now() AT TIME ZONE 'UTC')::date")
     await made(connection, "2026-01-01", today.isoformat())
     archive = await leading(connection)
@@ -214,6 +221,7 @@ async def test_who_reads_one_day_holds_up_the_drop_and_not_delivery(
             dropping = asyncio.create_task(archive.drop_days(14))
             await until(other, WAITING, 1)
             await delivered(other, broker)
+            assert not dropping.done(), "nobody waited for it"
             with pytest.raises(TimeoutError):
                 await dropping
         assert await archive.drop_days(14)

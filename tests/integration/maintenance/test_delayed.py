@@ -174,8 +174,11 @@ async def test_what_is_known_already_is_not_brought_back(
     assert await connection.fetchval("SELECT count(*) FROM oncommit.outbox_delayed") == 0
 
 
-async def test_a_writer_who_adds_it_at_the_same_moment(connection: asyncpg.Connection, database: Database) -> None:
+async def test_a_writer_who_adds_it_at_the_same_moment(
+    connection: asyncpg.Connection, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """His row is not committed yet when the mover inserts: it waits for him, and finds the event live."""
+    monkeypatch.setattr(delayed, "MOVE_LIMITS", Limits(lock=10.0, statement=20.0, idle=5.0))
     move, _, _ = await leading(connection)
     known = UUID(await delay(connection, "a", "now() - interval '2 s'"))
     writer = await asyncpg.connect(database.dsn)
