@@ -84,3 +84,10 @@ def hold_parked_keys(lanes: Lanes, verdict: Verdict, settings: RelaySettings) ->
     for row, _ in verdict.burials:
         if settings.parks(row.ordering_key) and (lane := lanes.find(row.lane, row.epoch)):
             lane.order.failed(row, math.inf)
+            if lane.order.is_full and math.isinf(lane.order.next_due()):
+                log.error(
+                    "lane %d stands still: %d of its keys wait for an operator, and it remembers no more "
+                    "(most_blocked); replay or discard their dead letters, or raise it",
+                    row.lane,
+                    len(lane.order.blocked),
+                )

@@ -1,13 +1,12 @@
 """A relay whose handlers write into the same database, killed at the step that its arguments name.
 
-``python local_program.py DSN STEP COUNT``: at the COUNT-th time that it reaches STEP it kills itself.
+``python local_program.py DSN STEP COUNT SIGNAL``: at the COUNT-th time that it reaches STEP it kills, or stops, itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from typing import Any
 
@@ -20,21 +19,22 @@ from oncommit.relay.settings import RelaySettings
 from oncommit.relay.store import Store
 
 OUTBOX = Outbox()
-SETTINGS = RelaySettings(lease=2.0, statement_timeout=1.5, poll_busy=0.01, batch_rows=50)
+SETTINGS = RelaySettings(lease=2.0, statement_timeout=1.5, poll_busy=0.01, batch_rows=50, publish_timeout=3.0)
 
 
 class Killer:
     """Counts how often a step is reached."""
 
-    def __init__(self, step: str, count: int) -> None:
+    def __init__(self, step: str, count: int, number: int) -> None:
         self.step = step
+        self.number = number
         self.left = count
 
     def at(self, step: str) -> None:
         if step == self.step:
             self.left -= 1
             if self.left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self.number)
 
 
 async def handle(event: Event[Any], connection: Any, killer: Killer | None = None) -> None:
@@ -78,12 +78,12 @@ def instrument(killer: Killer) -> None:
     LocalDispatcher._once = committing  # type: ignore[method-assign]
 
 
-async def main(dsn: str, step: str, count: int) -> None:
-    killer = Killer(step, count)
+async def main(dsn: str, step: str, count: int, number: int) -> None:
+    killer = Killer(step, count, number)
     instrument(killer)
     handlers = {"placed": lambda event, connection: handle(event, connection, killer), "noted": note}
     await Relay(dsn, {"main": LocalBroker(handlers)}, settings=SETTINGS).run()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

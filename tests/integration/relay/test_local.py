@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -107,7 +108,7 @@ async def test_killed_at_any_step_the_effects_are_there_once(
     for count in (1, 7):
         if count > 1 and step.startswith("batch"):
             continue  # there may be no seventh batch
-        command = [sys.executable, str(PROGRAM), database.dsn, step, str(count)]
+        command = [sys.executable, str(PROGRAM), database.dsn, step, str(count), str(signal.SIGKILL.value)]
         done = await asyncio.to_thread(subprocess.run, command, cwd=PROGRAM.parents[3], timeout=60, check=False)
         assert done.returncode == -9
         # The lease of the dead is over at once, so that the test need not wait for it.
@@ -169,6 +170,35 @@ async def test_mutation_without_the_settle_in_its_transaction_both_commit(
     await place(connection, 1, 1)
     monkeypatch.setattr(LocalDispatcher, "_settle", unasked)
     assert sorted(await zombie_and_successor(database, connection, monkeypatch)) == ["quick", "slow"]
+
+
+async def test_who_sleeps_in_the_middle_of_a_handler_lets_go_of_its_locks(
+    database: Database, connection: asyncpg.Connection
+) -> None:
+    """A process is stopped with a row of the business locked; its successor needs the same row (H-guard)."""
+    written = await place(connection, 1, 2)
+    await connection.execute(
+        "CREATE TABLE IF NOT EXISTS stock (n integer); TRUNCATE stock; INSERT INTO stock VALUES (0)"
+    )
+    await connection.execute(
+        """
+        CREATE OR REPLACE FUNCTION take_stock() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN UPDATE stock SET n = n + 1; RETURN NEW; END $$;
+        CREATE TRIGGER take_stock AFTER INSERT ON effects FOR EACH ROW EXECUTE FUNCTION take_stock();
+        """
+    )
+    command = [sys.executable, str(PROGRAM), database.dsn, "handled", "1", str(signal.SIGSTOP.value)]
+    sleeping = await asyncio.create_subprocess_exec(*command, cwd=PROGRAM.parents[3])
+    try:
+        locked = "SELECT count(*) FROM pg_locks WHERE relation = 'stock'::regclass AND mode = 'RowExclusiveLock'"
+        await until(connection, locked, 1)
+        async with relay(database, HANDLERS, publish_timeout=10.0):
+            await until(connection, "SELECT count(*) FROM oncommit.outbox", 0, timeout=30.0)
+        assert await connection.fetchval("SELECT n FROM stock") == 2
+    finally:
+        sleeping.kill()
+        await sleeping.wait()
+    await check_effects(connection, written)
 
 
 async def test_a_failing_handler_holds_back_only_its_key(database: Database, connection: asyncpg.Connection) -> None:

@@ -307,5 +307,22 @@ async def test_a_row_that_cannot_be_changed_is_buried_and_the_others_are_parked(
     assert await connection.fetchval("SELECT event_id::text FROM oncommit.outbox") == head
 
 
+async def test_a_lane_full_of_parked_keys_says_that_it_stands_still(
+    database: Database, connection: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    lane = await lane_of(connection, "k0")
+    keys = [key for key in (f"k{n}" for n in range(400)) if await lane_of(connection, key) == lane][:3]
+    heads = [event for key in keys[:2] for event in await add(connection, key)]
+    broker = refusing(*heads)
+    async with relay(database, broker, most_blocked=2):
+        await until(connection, PARKED, 2)
+        behind = await add(connection, keys[2])
+        assert f"lane {lane} stands still: 2 of its keys wait for an operator" in caplog.text
+        broker.judge = None
+        await connection.execute(RELEASE)
+        await drained(connection)
+    assert broker.ids[-3:] == [*heads, *behind]
+
+
 async def lane_of(connection: asyncpg.Connection, key: str) -> int:
     return await connection.fetchval("SELECT oncommit.lane_of(5::smallint, $1, NULL, NULL, NULL)", key)
