@@ -17,6 +17,7 @@ from oncommit import Event, Outbox
 from oncommit.errors import ConfigError
 from oncommit.relay.idle import Idle
 from oncommit.relay.pace import Pace
+from oncommit.relay.reader import Reader
 from oncommit.relay.relay import Relay
 from oncommit.relay.wake_ups import WakeUps
 from oncommit.testing.brokers import FailingBroker, RecordingBroker
@@ -129,17 +130,31 @@ async def test_only_the_sinks_that_are_named(database: Database, connection: asy
         await arrives(main, 1)
 
 
-async def test_a_wake_up_during_a_publish_is_kept(database: Database, connection: asyncpg.Connection) -> None:
+async def test_a_wake_up_during_a_publish_is_kept(
+    database: Database, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = RecordingBroker()
+    found_nothing = asyncio.Event()
+    usual = Reader.read
+
+    async def read(self: Reader, *arguments: Any) -> Any:
+        batch = await usual(self, *arguments)
+        if batch is None and broker.publishing.is_set():
+            found_nothing.set()
+        return batch
+
+    monkeypatch.setattr(Reader, "read", read)
     async with Relay(database.dsn, {"main": broker}, settings=PATIENT) as relay:
         await listening(relay)
         broker.hold()
         await add(connection, "a")
         await notify(connection)
         async with asyncio.timeout(SOON):
-            await broker.publishing.wait()
+            await found_nothing.wait()  # the look beside the publish is over
         await add(connection, "b")
         await notify(connection)
+        async with asyncio.timeout(SOON):
+            await relay._wakes["main"].wait()
         broker.release()
         await arrives(broker, 2)
 
@@ -170,8 +185,24 @@ async def test_a_listener_that_dies_comes_back_and_catches_up(
         await arrives(broker, 2)
 
 
+@pytest.fixture
+def rests(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when somebody begins a pause as long as trust in wake-ups allows."""
+    event = asyncio.Event()
+    usual = Pace.pause
+
+    def pause(self: Pace, now: float, *, listening: bool) -> float:
+        chosen = usual(self, now, listening=listening)
+        if chosen == self._woken:
+            event.set()
+        return chosen
+
+    monkeypatch.setattr(Pace, "pause", pause)
+    return event
+
+
 async def test_without_its_line_it_polls_and_with_it_again_it_listens(
-    database: Database, connection: asyncpg.Connection
+    database: Database, connection: asyncpg.Connection, rests: asyncio.Event
 ) -> None:
     """Wake-ups were trusted before, so that it looked rarely."""
     broker = RecordingBroker()
@@ -182,16 +213,32 @@ async def test_without_its_line_it_polls_and_with_it_again_it_listens(
             await listening(relay)
             await add(connection, "a")
             await notify(connection)
-            await arrives(broker, 1)
+            async with asyncio.timeout(SOON):
+                await rests.wait()
+            proxy.refuse()
+            proxy.cut()
+            for number in (2, 3):
+                await add(connection, "a")  # the first in the pause that began with trust
+                await arrives(broker, number)
+            assert not relay._sources.work
+            proxy.heal()
+            await listening(relay)
+
+
+async def test_what_was_said_while_it_did_not_listen(database: Database, connection: asyncpg.Connection) -> None:
+    broker = RecordingBroker()
+    with Proxy.to(database.dsn) as proxy:
+        wake_ups = WakeUps(listen_database=proxy.through(database.dsn))
+        async with Relay(database.dsn, {"main": broker}, settings=PATIENT, wake_ups=wake_ups) as relay:
+            await listening(relay)
             proxy.refuse()
             proxy.cut()
             await listening(relay, works=False)
-            await add(connection, "a")  # in the pause that began with trust, which is cut short
-            await arrives(broker, 2)
             await add(connection, "a")
-            await arrives(broker, 3)
+            await notify(connection)
+            await stays(broker, 0)
             proxy.heal()
-            await listening(relay)
+            await arrives(broker, 1, within=10)
 
 
 async def test_a_silent_line_is_noticed(
@@ -211,19 +258,9 @@ async def test_a_silent_line_is_noticed(
 
 
 async def test_a_writer_of_plain_sql_is_not_left_waiting(
-    database: Database, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+    database: Database, connection: asyncpg.Connection, rests: asyncio.Event
 ) -> None:
     """Once wake-ups are trusted one such event may wait for a look; those behind it do not."""
-    rests = asyncio.Event()
-    usual = Pace.pause
-
-    def pause(self: Pace, now: float, *, listening: bool) -> float:
-        chosen = usual(self, now, listening=listening)
-        if chosen == 3.0:
-            rests.set()
-        return chosen
-
-    monkeypatch.setattr(Pace, "pause", pause)
     broker = RecordingBroker()
     settings = msgspec.structs.replace(QUICK, poll_woken=3.0, maintenance=False)
     async with Relay(database.dsn, {"main": broker}, settings=settings) as relay:
