@@ -10,13 +10,12 @@ itself: a word sent through the database that the relay reads has to arrive here
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
-
-import asyncpg
 
 from oncommit.db.dsn import describe_dsn, open_connection
 from oncommit.db.sql import query
@@ -31,9 +30,10 @@ log: Final = logging.getLogger("oncommit.relay")
 PROOF: Final = "proof "
 PROOF_TIMEOUT: Final = 3.0
 CHECK_EVERY: Final = 30.0
+UNHEARD: Final = 600.0
+"""What was never heard through an address is not tried again soon: each try leaves a LISTEN behind in a pooler."""
+LONGEST_PAUSE: Final = 30.0
 _FIRST_PAUSE: Final = 0.25
-_LONGEST_PAUSE: Final = 30.0
-_BROKEN: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, DatabaseUnreachable)
 
 Connect = Callable[[str], "AbstractAsyncContextManager[Connection]"]
 
@@ -57,54 +57,58 @@ class Listener:
         pause = _FIRST_PAUSE
         while True:
             try:
-                async with open_connection(self._dsn, application="oncommit relay listener") as connection:
-                    await connection.add_listener(self._channel, self._heard)
-                    try:
-                        while await self._is_proven():
-                            pause = _FIRST_PAUSE
-                            await self._listen(connection)
-                    finally:
-                        connection.terminate()  # a goodbye could hang
-            except _BROKEN as error:
-                log.warning("wake-ups cannot be listened for: %s; polling goes on", str(error) or "no answer")
+                await self._serve()
+                pause = UNHEARD
+            except Exception as error:
+                if self.works:
+                    pause = _FIRST_PAUSE
+                # Once, not each time: it goes without, and whoever reads the log has been told.
+                level = logging.WARNING if pause == _FIRST_PAUSE else logging.DEBUG
+                log.log(level, "wake-ups cannot be listened for: %s; polling goes on", str(error) or "no answer")
+                log.debug("the cause", exc_info=True)
             finally:
                 self._lost()
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            pause = min(pause * 2, LONGEST_PAUSE) if pause < UNHEARD else _FIRST_PAUSE
+
+    async def _serve(self) -> None:
+        """Until the connection breaks, which raises, or it turns out that nothing is heard on it."""
+        async with open_connection(self._dsn, application="oncommit relay listener") as connection:
+            try:
+                gone = asyncio.Event()
+                connection.add_termination_listener(lambda _connection: gone.set())
+                async with asyncio.timeout(PROOF_TIMEOUT):
+                    await connection.add_listener(self._channel, self._heard)
+                while await self._is_proven():
+                    if not self.works:
+                        self.works = True
+                        self._wake(None)  # what was said before is not known
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(CHECK_EVERY):
+                            await gone.wait()
+                    if gone.is_set():
+                        raise DatabaseUnreachable("the connection that listens was closed")
+                if self.works:
+                    raise DatabaseUnreachable("the connection that listens has fallen silent")
+                log.warning(
+                    "wake-ups do not arrive through %s: is it a pooler in transaction mode, or another server? "
+                    "Give a direct address as listen_database; until then the relay polls",
+                    describe_dsn(self._dsn),
+                )
+            finally:
+                connection.terminate()  # a goodbye could hang
 
     async def _is_proven(self) -> bool:
+        """Whether a word that is sent where writers are arrives here."""
         self._proof = f"{PROOF}{uuid4()}"
         self._proven.clear()
         async with self._connect("wake-up proof") as connection:
-            await connection.execute(
-                query("outbox/notify", self._schema), self._channel, self._proof, timeout=PROOF_TIMEOUT
-            )
-            try:
+            told = (self._channel, self._proof)
+            await connection.execute(query("outbox/notify", self._schema), *told, timeout=PROOF_TIMEOUT)
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PROOF_TIMEOUT):
                     await self._proven.wait()
-            except TimeoutError:
-                if not self.works:
-                    log.warning(
-                        "wake-ups do not arrive through %s: is it a pooler in transaction mode, or another server? "
-                        "Give a direct address as listen_database; until then the relay polls",
-                        describe_dsn(self._dsn),
-                    )
-                return False
-        return True
-
-    async def _listen(self, connection: asyncpg.Connection[Any]) -> None:
-        """Until the connection breaks, or it is time to see whether it still works."""
-        gone = asyncio.Event()
-        connection.add_termination_listener(lambda _connection: gone.set())
-        if not self.works:
-            self.works = True
-            self._wake(None)  # what was said before is not known
-        try:
-            async with asyncio.timeout(CHECK_EVERY):
-                await gone.wait()
-        except TimeoutError:
-            return
-        raise DatabaseUnreachable("the connection that listens was closed")
+        return self._proven.is_set()
 
     def _lost(self) -> None:
         if self.works:

@@ -51,7 +51,8 @@ class WakeList:
                     while True:
                         await self._take()
                 except self._broken as error:
-                    log.warning("wake-ups cannot be had from Redis: %s; polling goes on", str(error) or "no answer")
+                    level = logging.WARNING if pause == _FIRST_PAUSE else logging.DEBUG  # once is enough
+                    log.log(level, "wake-ups cannot be had from Redis: %s; polling goes on", str(error) or "no answer")
                 finally:
                     self._lost()
                 await asyncio.sleep(pause)
