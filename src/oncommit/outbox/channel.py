@@ -9,6 +9,7 @@ longer than their reservation holds are the relay's.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from oncommit.outbox.optimistic import Optimistic, Reason
 from oncommit.outbox.reservations import boottime
 from oncommit.topics import default_rules
 
+log: Final = logging.getLogger("oncommit.outbox")
+
 GRACE: Final = 0.1
 """An adapter that does not keep its time limit is cut off so many seconds after it."""
 
@@ -35,6 +38,7 @@ class Channel:
     """One sink's broker, as the sender uses it."""
 
     def __init__(self, sink: str, broker: Broker, circuit: Circuit, settings: Optimistic, metrics: Metrics) -> None:
+        self._sink = sink
         self._broker = broker
         self._circuit = circuit
         rules = settings.topics.get(sink) or default_rules(broker.capabilities.name)
@@ -82,6 +86,9 @@ class Channel:
             outcomes = [(row, error) for row in rows]
         except TimeoutError:
             outcomes = [(row, PublishFailed("no answer in time")) for row in rows]
+        except Exception as error:
+            log.exception("the broker of sink %s cannot be used", self._sink)
+            outcomes = [(row, BrokerUnavailable(f"it cannot be used: {error!r}")) for row in rows]
         late = boottime() >= deadline
         # Silence says something about the broker only where it had time to answer.
         self._note([outcome for _, outcome in outcomes], silent=late and given > self._patience)
@@ -91,6 +98,8 @@ class Channel:
         """Connected, or connecting further behind our back. After a failure it is asked whether it answers."""
         if self._opening is None or (self._opening.done() and self._circuit.is_open):
             self._opening = asyncio.create_task(self._open(), name="oncommit sender opens")
+            # Heard also where nobody waits for it any more.
+            self._opening.add_done_callback(lambda opening: opening.cancelled() or opening.exception())
         if not self._opening.done():
             await asyncio.wait({self._opening}, timeout=timeout)
         if not self._opening.done():

@@ -76,6 +76,11 @@ class LateCommits:
         self._seen = here
         return self._stretches()
 
+    def left_since(self, holders: Iterable[str]) -> list[tuple[int, int]]:
+        """Stretches of which a holder has left since the last look (S-whole). Only asks: nothing is done by it."""
+        here = frozenset(holders)
+        return [(region.low, region.high) for region in self._regions if region.holders - here]
+
     def was_read(self) -> None:
         """What the last look asked for has been read, and what was found has been taken in."""
         remaining: list[Region] = []

@@ -105,6 +105,8 @@ class Reader:
             found = await self._fetch(windows, batch.number)
             self._advance(lanes, windows, found, batch.rewinds)
             batch.rows += found
+        if batch.rows and (batch.wanted or any(floor > self._late.sure for floor in floors.values())):
+            await self._look_back(lanes, batch.rows)
         self._late.was_read()
         return None if batch.is_empty and not batch.wanted else batch
 
@@ -191,6 +193,41 @@ class Reader:
                 if done.high < stretch.high
             ]
         return rows
+
+    async def _look_back(self, lanes: dict[int, Lane], rows: list[FetchedRow]) -> None:
+        """Whether something of a key lies before what was read of it, and has just been committed (S-whole).
+
+        A transaction that wrote a key twice, with a read between, and commits between this read's look at the holders
+        and its statements: they may have seen its second event alone. Then the lane is read again, from the first.
+        """
+        stretches = self._late.left_since(await self._store.holders())
+        if not stretches:
+            return
+        tops: dict[tuple[int, str], int] = {}
+        for row in rows:
+            if row.ordering_key is not None and row.ordering_key not in lanes[row.lane].order.blocked:
+                name = row.lane, row.ordering_key
+                tops[name] = max(tops.get(name, 0), row.place)
+        highest = {number: max(top for (lane, _), top in tops.items() if lane == number) for number, _ in tops}
+        asked = [
+            Stretch(number, lanes[number].epoch, low, min(high, top - 1))
+            for number, top in highest.items()
+            for low, high in stretches
+            if low < top - 1
+        ]
+        if not asked:
+            return
+        read = {(row.lane, row.place) for row in rows}
+        found: Counter[int] = Counter()
+        for number, _epoch, _rescan, place, key in await self._rows_in(asked):
+            if place is None:
+                continue
+            found[number] += 1
+            missed = place < tops.get((number, key or ""), 0) and (number, place) not in read
+            if found[number] >= SWEEP_LIMIT:  # there may be more than we were shown
+                lanes[number].order.rewind(min(low for low, _ in stretches) + 1)
+            elif missed and lanes[number].is_fresh(place):
+                lanes[number].order.rewind(place)
 
     def _missing(self, lanes: dict[int, Lane], batch: Batch) -> None:
         """Rows that were asked for and did not come: gone, or beyond the budget. The lane is read again from there."""

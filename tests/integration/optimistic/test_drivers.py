@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import psycopg
@@ -22,8 +23,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from oncommit import Event, Optimistic, Outbox
+from oncommit.contrib.sqlalchemy import UnitOfWork
 from oncommit.testing.brokers import RecordingBroker
-from oncommit.testing.servers import AnyServer, Database
+from oncommit.testing.servers import AnyServer, Database, pgbouncer
 from tests.integration.optimistic.tools import World
 from tests.integration.outbox.writers import HOOKED, DjangoWriter, Writer
 
@@ -301,3 +303,32 @@ def test_a_process_that_just_ends_ends(plain: Database, oncommit_nats: AnyServer
 
 def test_django_is_among_them() -> None:
     assert DjangoWriter in HOOKED
+
+
+async def test_a_unit_of_work_sends_too(world: World) -> None:
+    engine = create_async_engine(world.dsn.replace("postgresql://", "postgresql+asyncpg://"))
+    outbox = world.outbox(pool=engine)
+    unit = UnitOfWork(outbox)
+    async with AsyncSession(engine) as session, session.begin():
+        unit.collect(session, placed("collected"), placed("too"))
+    await world.finished(2)
+    await outbox.close()
+    await engine.dispose()
+    assert world.arrived == ["collected", "too"]
+
+
+async def test_through_a_pooler_in_transaction_mode(world: World, plain: Database) -> None:
+    with pgbouncer(plain.server, settings={"default_pool_size": "4"}) as pooler:
+        dsn = urlsplit(pooler.dsn)._replace(path=f"/{plain.name}").geturl()
+        pool = await asyncpg.create_pool(dsn, min_size=1, max_size=6, statement_cache_size=0)
+        for after_commit in (pool, dsn):
+            outbox = world.outbox(pool=after_commit)
+            for number in range(10):
+                await world.add(outbox, placed(f"n{number}", f"k{number}"))
+                async with outbox.transaction(pool) as connection:
+                    await outbox.add(connection, placed("pooled", f"p{number}"))
+            await outbox.close()
+            assert outbox.optimistic is not None
+            assert outbox.optimistic.successes >= 10
+            assert dict(outbox.optimistic.failures) == {}
+        await pool.close()

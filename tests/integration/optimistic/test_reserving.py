@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from oncommit.outbox import write
 from oncommit.outbox.optimistic import Optimistic
 from oncommit.testing.brokers import RecordingBroker
 from tests.integration.optimistic.tools import World, altered
+from tests.integration.relay.tools import until
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -355,3 +357,28 @@ async def test_mutation_above_read_committed_the_look_is_blind(world: World, mon
     await world.pool.execute("TRUNCATE oncommit.outbox, thing")
     monkeypatch.setattr(write, "query", altered("optimistic/reserve_one", LEVEL, "true"))
     assert await stale_snapshot(world) == ["optimistic"]
+
+
+async def second_of_one_call(world: World) -> list[str]:
+    """Two transactions add the same known event; the second adds another of its key in the same call."""
+    known, behind = placed("known", id=uuid4()), placed("behind")
+    outbox = world.outbox()
+    async with world.pool.acquire() as first:
+        transaction = first.transaction()
+        await transaction.start()
+        await Outbox().add(first, known)
+        adding = asyncio.create_task(world.add(outbox, known, behind))
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        await until(world.pool, waits, 1)
+        await transaction.commit()
+        return await adding
+
+
+async def test_behind_an_event_that_somebody_else_just_wrote_nothing_is_reserved(world: World) -> None:
+    """O-known: the insert waits for the other with its snapshot taken, and leaves that one out."""
+    assert await second_of_one_call(world) == ["pending", "pending"]
+
+
+async def test_mutation_with_known_ids_reserved_it_would_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "may_be_reserved", lambda prepared, _known: not any(prepared.times))
+    assert await second_of_one_call(world) == ["pending", "optimistic"]

@@ -180,6 +180,20 @@ class OneByOne(FailingBroker):
         return outcomes
 
 
+class Broken(FailingBroker):
+    async def open(self) -> None:
+        raise ZeroDivisionError("a bug")
+
+
+async def test_a_broker_with_a_bug_opens_the_circuit(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    outbox = world.outbox(broker=Broken(), circuit=Backoff(base=5, cap=5))
+    await world.add(outbox, placed("one"))
+    await world.finished(1)
+    assert world.reasons == ["unavailable"]
+    assert "cannot be used" in caplog.text
+    assert await world.add(outbox, placed("two", "x")) == ["pending"]
+
+
 class SlowToOpen(FailingBroker):
     def __init__(self) -> None:
         super().__init__()

@@ -32,6 +32,9 @@ class Hand:
         batch = await self.reader.read(self.lanes, time.monotonic())
         for number, lane in self.lanes.items():
             rows = sorted((row for row in batch.rows if row.lane == number) if batch else (), key=lambda row: row.place)
+            if batch and rows and lane.order.rewinds != batch.rewinds[number]:  # O-rewind
+                lane.order.rewind(rows[0].place)
+                continue
             for row in lane.order.admit(lane.fresh(rows), time.monotonic()).go:
                 self.sent.append(str(row.id))
                 await self.connection.execute("DELETE FROM oncommit.outbox WHERE id = $1", row.place)

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from oncommit.relay.late import LateCommits
+from oncommit.relay.reader import Reader
 from oncommit.testing.servers import AnyServer, Database, Databases
 from tests.integration.relay.hand import Hand, at_hand, neighbours
 from tests.integration.relay.tools import add
@@ -113,3 +114,55 @@ async def test_a_sequence_that_falls_makes_it_start_anew(hand: Hand, shared: Dat
     await hand.round()
     assert hand.sent[5:] == [again]
     assert UUID(again)
+
+
+async def commits_in_mid_read(hand: Hand, database: Database, *, after: str) -> tuple[list[str], list[str]]:
+    """One transaction writes a key twice, a relay reads in between, and it commits behind this statement of a read.
+
+    Its events as they were sent, and as they were written.
+    """
+    one, two = await asyncpg.connect(database.dsn), await asyncpg.connect(database.dsn)
+    try:
+        key, other = await neighbours(two)
+        await one.execute("BEGIN")
+        first = await add(one, key)
+        await add(two, other)
+        await hand.round()
+        second = await add(one, key)
+        await add(two, other)
+        store: Any = hand.reader._store
+        plain = getattr(store, after)
+
+        async def then_commit(*parameters: Any, **named: Any) -> Any:
+            answer = await plain(*parameters, **named)
+            if one.is_in_transaction():
+                await one.execute("COMMIT")
+            return answer
+
+        hand.sent.clear()
+        setattr(store, after, then_commit)
+        for _ in range(4):
+            await hand.round()
+        return [event for event in hand.sent if event in {*first, *second}], [*first, *second]
+    finally:
+        await one.close()
+        await two.close()
+
+
+@pytest.mark.parametrize("after", ["last_value", "holders", "fetch"])
+async def test_a_transaction_s_events_stay_in_order_though_a_read_came_between(
+    hand: Hand, shared: Database, after: str
+) -> None:
+    sent, written = await commits_in_mid_read(hand, shared, after=after)
+    assert sent == written
+
+
+async def test_mutation_without_looking_back_they_do_not(
+    hand: Hand, shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def blind(*_: Any) -> None:
+        """Looks nowhere."""
+
+    monkeypatch.setattr(Reader, "_look_back", blind)
+    sent, written = await commits_in_mid_read(hand, shared, after="holders")
+    assert sent == written[::-1]
