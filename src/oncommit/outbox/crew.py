@@ -182,9 +182,10 @@ class Crew:
         settled = await self._settle(sent, answered, deadline)
         for row in sent:
             self._done(row, None if row.id in settled else "unsettled", committed, answered)
+        # Before anybody hears of it: a relay that is woken by the word shall find them.
+        await self._hand_back([row for row, reason in failed if reason != "lapsed"], deadline)
         for row, reason in failed:
             self._done(row, reason, committed, answered)
-        await self._hand_back([row for row, reason in failed if reason != "lapsed"], deadline)
 
     async def _settle(self, rows: Sequence[FetchedRow], answered: float, deadline: float) -> set[UUID]:
         """Have acknowledged events leave; those that did. The others arrive twice."""

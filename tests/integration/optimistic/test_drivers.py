@@ -161,7 +161,7 @@ async def test_a_blocking_session_beside_a_pool_of_asyncio_is_told_of_once(
         await asyncio.to_thread(work)
     engine.dispose()
     assert await world.states() == ["pending"] * 3
-    assert caplog.text.count("give a blocking pool") == 1
+    assert caplog.text.count("are left to the relay") == 1
 
 
 def test_a_session_in_somebody_elses_transaction_is_left_to_the_relay(plain: Database) -> None:
