@@ -170,7 +170,8 @@ class Crew:
             for event in list(committed):
                 self._gave_up([event], "database", committed.pop(event))
             return None
-        circuit.worked()
+        if not reserved.rows:  # else the settle has the last word
+            circuit.worked()
         return reserved
 
     async def _send(self, sink: str, rows: Sequence[FetchedRow], deadline: float, committed: dict[UUID, float]) -> None:
@@ -194,10 +195,14 @@ class Crew:
             return set()
         try:
             age = time.monotonic() - answered
-            return await self._reservations.settle(rows, [age] * len(rows), timeout=left)
+            settled = await self._reservations.settle(rows, [age] * len(rows), timeout=left)
         except Exception as error:  # noqa: BLE001 - as in _read
+            # Not again and again: where a right is missing, each event would be delivered twice.
             log.warning("%d events were sent, but not settled; the relay sends them again: %r", len(rows), error)
+            self._circuits[POOL].failed(time.monotonic(), repr(error))
             return set()
+        self._circuits[POOL].worked()
+        return settled
 
     async def _hand_back(self, rows: Sequence[FetchedRow], deadline: float) -> None:
         left = deadline - boottime()

@@ -17,6 +17,7 @@ from oncommit.db.connection import driver_for
 from oncommit.db.pools import runner_for
 from oncommit.errors import BrokerUnavailable, NotAttempted, PublishFailed, PublishRejected, TopicUnavailable
 from oncommit.outbox import reservations, write
+from oncommit.outbox.crew import POOL
 from oncommit.outbox.reservations import Reservations, Reserved
 from oncommit.outbox.rows import Limits, prepare
 from oncommit.retry import Backoff
@@ -263,12 +264,23 @@ async def test_a_settle_that_fails_means_a_second_delivery_and_no_more(
     monkeypatch.setattr(
         reservations, "query", altered("optimistic/settle", 'oncommit".outbox o', 'oncommit".nothing o')
     )
+    outbox = world.outbox(circuit=Backoff(base=0.2, cap=5))
     with caplog.at_level(logging.WARNING):
-        await world.add(world.outbox(), placed("twice"))
+        await world.add(outbox, placed("twice"))
         await world.finished(1)
     assert world.reasons == ["unsettled"]
     assert await world.states() == ["optimistic"]
     assert "sends them again" in caplog.text
+    # It may be a right that is missing: nothing is sent twice again and again, and a read that works is no cure.
+    for number in range(3):
+        assert await world.add(outbox, placed("next", f"x{number}")) == ["pending"]
+        await world.pool.execute("TRUNCATE oncommit.outbox")
+        await world.may_probe(outbox)
+        assert await world.add(outbox, placed("probe", f"y{number}")) == ["optimistic"]
+        await world.finished(number + 2)
+    assert set(world.reasons) == {"unsettled"}
+    assert outbox._sender is not None
+    assert outbox._sender._circuits[POOL]._failures == 4
 
 
 async def test_without_a_partition_of_today_events_leave_without_a_copy(

@@ -157,6 +157,7 @@ async def test_a_transaction_s_events_stay_in_order_though_a_read_came_between(
     assert sent == written
 
 
+@pytest.mark.rule("S-whole")
 async def test_mutation_without_looking_back_they_do_not(
     hand: Hand, shared: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
