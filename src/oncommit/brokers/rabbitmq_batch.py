@@ -8,8 +8,8 @@ channel, and with it all that was under way there: what lay before the culprit m
 thrown away, and nobody says which was which. So whatever may be a culprit goes alone, on a second channel: the first of
 an exchange since the connection was made, what is larger than anything before, what belongs to a topic that was refused
 lately, and all that was under way when the first channel was closed. Who is alone when that one closes is the culprit.
-The others go once more at most each time, so a bystander can arrive twice, never out of turn: nothing of its key was
-sent behind it.
+The others go again, so a bystander can arrive twice (three times, where an exchange comes and goes), never out of turn:
+nothing of its key was sent behind it.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Sending:
         self._ready: list[int] = []
         self._careful: deque[int] = deque()
         self._alone: set[int] = set()
+        self._closures = 0
         self._known = Known()
         self._unavailable: dict[str | Target, BrokerError] = {}
         """Exchanges and topics that this batch found closed."""
@@ -257,9 +258,10 @@ class Sending:
             return
         self._many = None
         again, self._ready = [*under_way, *self._ready], []
+        self._closures += 1
         if closure.code == NOT_FOUND:
             self._known.exchanges.clear()
-        else:
+        if closure.code != NOT_FOUND or self._closures > 1:  # an exchange may come and go all the time
             self._alone.update(under_way)
         for index in again:
             self._admit(index)
