@@ -191,6 +191,7 @@ async def test_a_sweep_touches_its_stretch(relay: Explained) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.rule("F-floor")
 async def test_an_old_snapshot_elsewhere_costs_nothing(relay: Explained, full: Full) -> None:
     """The last one: it takes rows away."""
     fresh = await relay.fetch(SENT)

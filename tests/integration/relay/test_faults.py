@@ -215,6 +215,7 @@ async def test_a_suspect_waits_for_the_failed_head_of_its_key(
     assert sent == written
 
 
+@pytest.mark.rule("C-below")
 async def test_mutation_suspects_that_are_tried_at_once_overtake(
     database: Database, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

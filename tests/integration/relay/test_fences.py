@@ -86,6 +86,7 @@ async def test_a_zombie_writes_nothing(connect: Connect) -> None:
     assert await zombie_writes(connect) == [0, 0, 0, 0]
 
 
+@pytest.mark.rule("Z-fence")
 async def test_mutation_without_the_fence_a_zombie_writes(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     fence = "batch.lane = l.lane AND batch.epoch = l.epoch\n    WHERE l.sink = $3::text AND l.owner = $4::uuid"
     none = "batch.lane = l.lane\n    WHERE l.sink = $3::text AND $4::uuid IS NOT NULL"
@@ -131,6 +132,7 @@ async def test_a_settle_that_waited_for_a_take_over_finds_its_epoch_gone(connect
     assert await settle_behind_take_over(connect) == 0
 
 
+@pytest.mark.rule("T-lock")
 async def test_mutation_without_the_lock_it_settles(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "query", altered("relay/settle", "    FOR KEY SHARE OF l\n", ""))
     assert await settle_behind_take_over(connect) == 1
@@ -179,6 +181,7 @@ async def test_who_took_a_lane_a_moment_ago_keeps_it(connect: Connect, monkeypat
     assert await steal(connect) == 0
 
 
+@pytest.mark.rule("T-seen")
 async def test_mutation_without_the_seen_epoch_it_is_stolen(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     blind = altered("relay/take_lanes", "seen.lane = l.lane AND seen.epoch = l.epoch", "seen.lane = l.lane")
     monkeypatch.setattr(store_module, "query", gated(blind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -60,6 +61,13 @@ async def until(connection: Any, sql: str, wanted: Any = 0, *, timeout: float = 
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"{sql} gives {found!r} and not {wanted!r}") from None
+
+
+async def for_a_while(seconds: float) -> None:
+    """Time in which something must not happen, or in which clocks that a test turns are looked at."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
 
 
 async def drained(connection: Any) -> None:
