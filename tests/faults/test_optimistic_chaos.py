@@ -30,6 +30,7 @@ from tests.faults.test_relay_chaos import (
     delivered,
     durable_database,
     durable_nats,
+    durable_postgres,
     ids,
     seeds,
     stream,
@@ -37,7 +38,7 @@ from tests.faults.test_relay_chaos import (
 )
 from tests.faults.world import BATCH_ROWS, FAR, Chaos, RelayProcess, plan
 
-__all__ = ["database", "durable_database", "durable_nats", "stream"]
+__all__ = ["database", "durable_database", "durable_nats", "durable_postgres", "stream"]
 
 SHOPS: Final = 2
 ROOT: Final = Path(__file__).parents[2]

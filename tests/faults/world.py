@@ -1,19 +1,22 @@
 """A small world for chaos: a shop that writes, relays that are killed, paused and cut off, and a record of both.
 
 Failure story. Relays are processes and die when asked to, or with us (PR_SET_PDEATHSIG), paused or not. Each reaches
-its database and its broker through proxies of its own, which lose its connections, and with them answers. Writers are
-tasks in the test's process, which nobody kills. The time between two acts of chaos is the subject of the test, so here,
-and only here, something sleeps.
+its database and its broker through proxies of its own, which lose its connections, and with them answers. PostgreSQL is
+killed and started again. Writers are tasks in the test's process, which nobody kills; one that loses its connection
+says that it does not know how its transaction ended, and begins anew. So do those that do not wait for the disk. The
+time between two acts of chaos is the subject of the test, so here, and only here, something sleeps.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,12 +25,16 @@ import asyncpg
 from oncommit import Event, Outbox
 from oncommit.testing.ledger import Entry, LedgerWriter
 from oncommit.testing.proxy import Proxy
+from oncommit.testing.servers.server import Server
 
 LEASE: Final = 2.0
 BATCH_ROWS: Final = 200
 RELAYS: Final = 4
 HOT_KEYS: Final = 5
-KEYS: Final = 300
+KEYS: Final = 2000
+SHUT_KEYS: Final = 20
+"""Keys of events for a topic that nobody has made; they wait, and must not keep others waiting (G8)."""
+SHUT: Final = "nowhere.thing"
 FAR: Final = 0.005
 """Seconds to the broker, and as many back, so that something is in flight whenever something happens."""
 
@@ -35,6 +42,7 @@ SHOP: Final = """
 CREATE TABLE thing (key text PRIMARY KEY, sequence bigint NOT NULL DEFAULT 0);
 INSERT INTO thing (key) SELECT 'hot-' || n FROM generate_series(1, {hot}) AS n;
 INSERT INTO thing (key) SELECT 'key-' || n FROM generate_series(1, {keys}) AS n;
+INSERT INTO thing (key) SELECT 'shut-' || n FROM generate_series(1, {shut}) AS n;
 """
 
 # Dies with its parent, whatever the parent dies of.
@@ -55,6 +63,10 @@ class Act(NamedTuple):
     """Seconds until it is started again, or goes on."""
 
 
+_LOST: Final = (
+    *(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError),
+    asyncpg.InternalClientError,  # what asyncpg says when it loses its server in the middle of a COMMIT
+)
 BEYOND_LEASE: Final = (1.1 * LEASE, 1.8 * LEASE)
 
 # What may happen to a relay: how often, and for how long at least and at most.
@@ -67,6 +79,9 @@ ACTS: Final[dict[str, tuple[int, tuple[float, float]]]] = {
     "mute broker": (1, (0.2, 1.5 * LEASE)),
     "cut database": (1, (0.0, 0.0)),
     "mute database": (2, BEYOND_LEASE),
+    "deaf broker": (1, (0.0, 1.0)),
+    "deaf database": (1, (0.0, 1.0)),
+    "crash postgres": (1, (0.0, 0.5)),
 }
 
 
@@ -106,7 +121,9 @@ class RelayProcess:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._quiet = log.tell()
-            self._process = subprocess.Popen(self._command, stderr=log)
+            # What is down is tried again soon, so that the end of a run does not wait for that.
+            environment = {**os.environ, "ONCOMMIT_RELAY_CIRCUIT_CAP": "3s"}
+            self._process = subprocess.Popen(self._command, stderr=log, env=environment)
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -141,10 +158,11 @@ class RelayProcess:
 
 
 class Chaos:
-    """Does to the relays what the plan says, and counts what may cost duplicates."""
+    """Does to the relays and to PostgreSQL what the plan says, and counts what may cost duplicates."""
 
-    def __init__(self, relays: list[RelayProcess]) -> None:
+    def __init__(self, relays: list[RelayProcess], database: Server | None = None) -> None:
         self._relays = relays
+        self._database = database
         self._healing: set[asyncio.Task[None]] = set()
         self.interruptions = 0
         self.faults: list[str] = []
@@ -154,6 +172,10 @@ class Chaos:
             await asyncio.sleep(act.after)
             relay = self._relays[act.relay]
             if relay.busy:
+                continue
+            if act.what == "crash postgres":
+                if self._database is not None:
+                    await self._crash(self._database, act)
                 continue
             if not relay.runs:
                 self.faults.append(f"{relay.name} ended by itself with {await relay.ended()}; see its log")
@@ -179,6 +201,9 @@ class Chaos:
             relay.start()
         elif deed == "cut":
             relay.proxies[what].cut()
+        elif deed == "deaf":  # what it asks for next is done, and it does not hear of it
+            relay.proxies[what].drop_answer(after=int(act.last * 20))
+            await asyncio.sleep(act.last)
         else:
             relay.proxies[what].hold()
             await asyncio.sleep(act.last)
@@ -186,6 +211,15 @@ class Chaos:
             relay.proxies["broker"].delay(FAR)
         relay.note("goes on")
         relay.busy = False
+
+    async def _crash(self, database: Server, act: Act) -> None:
+        """PostgreSQL is killed: whatever was under way has happened or has not, and every connection is gone."""
+        for relay in self._relays:
+            relay.note(f"{act.what} {act.last:.2f} s")
+        self.interruptions += len(self._relays)
+        await asyncio.to_thread(database.kill)
+        await asyncio.sleep(act.last)
+        await asyncio.to_thread(database.start)
 
     async def _end(self, relay: RelayProcess, *, gracefully: bool) -> None:
         listens = relay.has_begun
@@ -198,10 +232,12 @@ class Chaos:
 class Shop:
     """Writers that serialise on the rows they change, as applications do."""
 
-    def __init__(self, dsn: str, folder: Path, seed: int) -> None:
+    def __init__(self, dsn: str, folder: Path, seed: int, *, shut: bool = False) -> None:
         self._dsn = dsn
         self._folder = folder
         self._seed = seed
+        self._shut = shut
+        """Whether some events are for a topic that is not there."""
         self._closing = asyncio.Event()
         self._outbox = Outbox()
 
@@ -212,19 +248,30 @@ class Shop:
     async def write(self, number: int) -> None:
         """One writer, until the shop closes."""
         chance = random.Random(f"{self._seed} {number}")
-        connection = await asyncpg.connect(self._dsn)
+        with LedgerWriter(self._folder / f"writer-{number}.jsonl") as ledger:
+            while not self._closing.is_set():
+                with suppress(*_LOST):
+                    await self._go_on(ledger, chance)
+                await asyncio.sleep(0.1)
+
+    async def _go_on(self, ledger: LedgerWriter, chance: random.Random) -> None:
+        """Until the shop closes or the connection is lost."""
+        connection = await asyncpg.connect(self._dsn, timeout=5.0)
         try:
-            with LedgerWriter(self._folder / f"writer-{number}.jsonl") as ledger:
-                while not self._closing.is_set():
-                    await self._transaction(connection, ledger, chance)
+            while not self._closing.is_set():
+                await self._transaction(connection, ledger, chance)
         finally:
-            await connection.close()
+            connection.terminate()
 
     async def _transaction(self, connection: asyncpg.Connection, ledger: LedgerWriter, chance: random.Random) -> None:
         slow = chance.random() < 0.08
-        keys = sorted({_some_key(chance, hot=not slow) for _ in range(chance.randint(1, 3))})
+        keys = sorted({_some_key(chance, hot=not slow, shut=self._shut) for _ in range(chance.randint(1, 3))})
         transaction = connection.transaction()
         await transaction.start()
+        # Who does not wait for the disk is told of a commit that a crash can take back: he does not know.
+        sure = chance.random() >= 0.15
+        if not sure:
+            await connection.execute("SET LOCAL synchronous_commit = off")
         entries, events = await self._change(connection, keys, chance)
         await self._outbox.add(connection, *events)
         if slow:
@@ -238,10 +285,13 @@ class Shop:
             return
         try:
             await transaction.commit()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except _LOST:
             ledger.unknown(ids)
             raise
-        ledger.committed(ids)
+        if sure:
+            ledger.committed(ids)
+        else:
+            ledger.unknown(ids)
 
     async def _change(
         self, connection: asyncpg.Connection, keys: list[str], chance: random.Random
@@ -260,6 +310,7 @@ class Shop:
                     "thing.changed",
                     aggregate=("thing", key),
                     payload={"sequence": sequence},
+                    topic=SHUT if key.startswith("shut") else None,
                     priority=9 if urgent else 5,
                 )
                 events.append(event)
@@ -271,7 +322,9 @@ class Shop:
         return entries, events
 
 
-def _some_key(chance: random.Random, *, hot: bool) -> str:
+def _some_key(chance: random.Random, *, hot: bool, shut: bool = False) -> str:
+    if shut and chance.random() < 0.02:
+        return f"shut-{chance.randint(1, SHUT_KEYS)}"
     if hot and chance.random() < 0.3:
         return f"hot-{chance.randint(1, HOT_KEYS)}"
     return f"key-{chance.randint(1, KEYS)}"
