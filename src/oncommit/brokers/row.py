@@ -46,6 +46,8 @@ class FetchedRow(msgspec.Struct, gc=False):
     data: bytes | None
     is_json: bool
     size: int
+    found: int = 0
+    """Rows that its read has found; fewer came where they were too large together."""
     headers: Mapping[str, Any] = _NONE
     traceparent: str | None = None
     tracestate: str | None = None

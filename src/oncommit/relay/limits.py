@@ -93,9 +93,8 @@ class Limits:
         idle = max(min(IDLE, most // len(lanes)), 1)
         return {lane: max(share, 1) if self._full.get(lane, True) else idle for lane in lanes}
 
-    def found(self, asked: Mapping[int, int], counts: Mapping[int, int], size: int) -> None:
-        """What a read has brought: rows by lane, and bytes altogether."""
-        cut = size >= self.budget
+    def found(self, asked: Mapping[int, int], counts: Mapping[int, int], size: int, *, cut: bool) -> None:
+        """What a read has brought: rows by lane, bytes altogether, and whether it was cut at the bytes."""
         for lane, most in asked.items():
             self._full[lane] = cut or counts.get(lane, 0) >= most
         self.learn(size, sum(counts.values()))

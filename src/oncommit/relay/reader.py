@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -86,7 +86,8 @@ class Reader:
         # Rows that are asked for lie at the floors or below, rows that are read on above them, and both are settled
         # here before anything is awaited: outcomes may move the floors meanwhile, and no row may come twice.
         windows = self._windows(lanes)
-        floors = {window.lane: window.floor for window in windows}
+        # Also where a lane has no window this time: what it has above its floor must not go before what is below.
+        floors = {number: lanes[number].order.floor for number in self._behind(lanes)}
         batch.wanted = [
             (lane.lane, head)
             for lane in lanes.values()
@@ -270,8 +271,8 @@ class Reader:
         counts = Counter([row.lane for row in found])
         highest = {row.lane: row.place for row in found}  # they come in the order of their places
         size = sum([row.size for row in found])
-        self._limits.found({window.lane: window.most for window in windows}, counts, size)
-        cut = size >= self._budget
+        cut = was_cut(found)
+        self._limits.found({window.lane: window.most for window in windows}, counts, size, cut=cut)
         for window in windows:
             lane = lanes[window.lane]
             if lane.order.rewinds != rewinds[window.lane]:
@@ -290,6 +291,11 @@ class Reader:
         batch.rows = await self._fetch([window], batch.number, alone=alone)
         size = sum(row.size for row in batch.rows)
         self._limits.learn(size, len(batch.rows))
-        read_all = len(batch.rows) < most and size < self._budget
+        read_all = len(batch.rows) < most and not was_cut(batch.rows)
         lane.order.floor = last if read_all else max(row.place for row in batch.rows)
         return batch
+
+
+def was_cut(rows: Sequence[FetchedRow]) -> bool:
+    """Whether there was more, within the limits of the lanes, than what came."""
+    return bool(rows) and len(rows) < rows[0].found

@@ -40,12 +40,12 @@ def lane_of(key: str | None) -> int:
     return 0 if key in ("a", "b", "c", None) else 1
 
 
-def fetched(row: ModelRow, now: float) -> FetchedRow:
+def fetched(row: ModelRow, now: float, found: int = 0) -> FetchedRow:
     return FetchedRow(
         "main", row.lane, 1, row.place, UUID(int=row.place), "t",
         None, None, None, "application/json", None, None, None,
         1, 5, row.attempts, 0, None,
-        datetime(2026, 1, 1, tzinfo=UTC), row.key, max(row.due - now, 0.0), "{}", b"{}", True, 10,
+        datetime(2026, 1, 1, tzinfo=UTC), row.key, max(row.due - now, 0.0), "{}", b"{}", True, 10, found,
     )  # fmt: skip
 
 
@@ -148,6 +148,6 @@ class ModelTable:
         for row in rows:
             if size > budget:
                 break
-            taken.append(fetched(row, self.now))
+            taken.append(fetched(row, self.now, len(rows)))
             size += 10
         return sorted(taken, key=lambda row: (row.lane, row.place))

@@ -29,7 +29,7 @@ def drained(limits: Limits, sizes: dict[int, list[int]]) -> list[int]:
                     counts[lane] = counts.get(lane, 0) + 1
         for lane, count in counts.items():
             del sizes[lane][:count]
-        limits.found(asked, counts, taken)
+        limits.found(asked, counts, taken, cut=sum(counts.values()) < sum(map(len, shown.values())))
         assert len(unpacked) < 100_000
     return unpacked
 
@@ -64,7 +64,7 @@ def test_every_lane_gets_its_turn_when_only_a_few_rows_fit() -> None:
     seen: set[int] = set()
     for _ in range(64):  # of five rows, one is for the 64 lanes that are not urgent
         asked = limits.ask(LANES)
-        limits.found(asked, dict.fromkeys(asked, 1), 500 * len(asked))
+        limits.found(asked, dict.fromkeys(asked, 1), 500 * len(asked), cut=False)
         seen |= asked.keys()
     assert seen == set(LANES)
 
@@ -82,7 +82,7 @@ def test_what_is_asked_for_stays_within_the_rows(rows: int, lanes: int, reads: l
         assert all(most >= 1 for most in asked.values())
         assert sum(asked.values()) <= rows + lanes * IDLE
         counts = {lane: min(count, most) for lane, most in asked.items()}
-        limits.found(asked, counts, sum(counts.values()) * size)
+        limits.found(asked, counts, sum(counts.values()) * size, cut=False)
 
 
 @given(rows=st.integers(1, 3000), large=st.booleans())
@@ -93,7 +93,7 @@ def test_a_flood_of_either_kind_leaves_the_other_its_share(rows: int, large: boo
     urgent = rest = 0
     for _ in range(4):
         asked = limits.ask(LANES)
-        limits.found(asked, asked, sum(asked.values()) * size)
+        limits.found(asked, asked, sum(asked.values()) * size, cut=False)
         urgent += sum(most for lane, most in asked.items() if is_urgent(lane))
         rest += sum(most for lane, most in asked.items() if not is_urgent(lane))
     assert rest >= (urgent + rest) // 8
@@ -105,7 +105,7 @@ def test_what_is_urgent_is_read_at_once_behind_any_backlog(rows: int) -> None:
     limits = Limits(rows=rows, budget=8 * MEGABYTE, guess=100)
     for _ in range(20):
         asked = limits.ask(LANES)
-        limits.found(asked, {lane: most for lane, most in asked.items() if not is_urgent(lane)}, 100)
+        limits.found(asked, {lane: most for lane, most in asked.items() if not is_urgent(lane)}, 100, cut=False)
     reads = [limits.ask(LANES) for _ in range(8)]
     assert {lane for asked in reads for lane in asked if is_urgent(lane)} == set(LANES[64:])
     assert all(any(is_urgent(lane) for lane in asked) for asked in reads)

@@ -11,14 +11,16 @@
 -- The budget is asked twice. What a row holds is known for certain only when its payload has been read out of TOAST and
 -- unpacked, and to do so for every row that might come took longer than any time limit where payloads are large. So it
 -- is done for those alone that the stored size lets through, which is never more than the true one; of what is
--- compressed four times of it is taken, since it can be a hundred times larger in memory.
+-- compressed four times of it is taken, since it can be a hundred times larger in memory. So how much came says nothing of
+-- whether something was left out; `found` does, which counts what there was within the limits of the lanes.
 WITH mine AS MATERIALIZED (
     SELECT w.lane, w.epoch, w.floor, w.ceiling, w.most
     FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[])
          AS w (lane, epoch, floor, ceiling, most)
     JOIN oncommit.outbox_lane l ON l.sink = $6::text AND l.lane = w.lane AND l.owner = $7::uuid AND l.epoch = w.epoch
 ), found AS (
-    SELECT r.*, mine.epoch, sum(r.stored) OVER (ORDER BY r.lane < 64, r.nth, r.lane) - r.stored AS before
+    SELECT r.*, mine.epoch, sum(r.stored) OVER (ORDER BY r.lane < 64, r.nth, r.lane) - r.stored AS before,
+           count(*) OVER () AS found
     FROM mine
     CROSS JOIN LATERAL (
         SELECT o.*, row_number() OVER (ORDER BY o.id) AS nth,
@@ -36,7 +38,7 @@ WITH mine AS MATERIALIZED (
     FROM (
         SELECT b.*, 200 + octet_length(b.headers) + coalesce(octet_length(b.body), 0) AS bytes
         FROM (
-            SELECT lane, epoch, id, nth, event_id, event_type, aggregate_type, aggregate_id, topic, content_type,
+            SELECT lane, epoch, id, nth, found, event_id, event_type, aggregate_type, aggregate_id, topic, content_type,
                    correlation_id, causation_id, saga_id, schema_version, priority, attempts, crashes, max_attempts,
                    -- Within what clients can tell: plain SQL may have written infinity, or a year that no datetime holds.
                    greatest(least(created_at, '9999-12-30 00:00:00+00'), '0001-01-02 00:00:00+00') AS created_at,
@@ -68,6 +70,6 @@ WITH mine AS MATERIALIZED (
 )
 SELECT lane, epoch, id, event_id, event_type, aggregate_type, aggregate_id, topic, content_type, correlation_id,
        causation_id, saga_id, schema_version, priority, attempts, crashes, max_attempts, created_at, key, wait,
-       headers, body, is_json, bytes
+       headers, body, is_json, bytes, found
 FROM taken
 ORDER BY lane < 64, lane, id

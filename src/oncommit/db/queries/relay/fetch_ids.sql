@@ -53,6 +53,6 @@ WITH mine AS MATERIALIZED (
 )
 SELECT lane, epoch, id, event_id, event_type, aggregate_type, aggregate_id, topic, content_type, correlation_id,
        causation_id, saga_id, schema_version, priority, attempts, crashes, max_attempts, created_at, key, wait,
-       headers, body, is_json, bytes
+       headers, body, is_json, bytes, 0::bigint AS found
 FROM taken
 ORDER BY lane < 64, lane, id
