@@ -77,15 +77,12 @@ class Suspects:
             crashes = self._settings.crash_limit
         if crashes >= self._settings.crash_limit:
             reason = f"alone in flight when its relay died, {crashes} times"
-            topic = await self._topic(lane.lane, place, store) if self._settings.dlq_topics else ""
+            routing = await store.routing(lane.lane, place)
+            topic = topic_of_killer(routing, self._rules) if routing and self._settings.dlq_topics else ""
             burial = Burial(lane.lane, lane.epoch, place, "crashed", "RelayCrashed", reason, topic)
             await bury_or_park(store, [burial], self._settings)
+            self._writing.watch.died([routing.type] if routing else [])
             log.error("the event at %d of lane %d is a dead letter: %s", place, lane.lane, reason)
-
-    async def _topic(self, lane: int, place: int, store: Store) -> str:
-        """Where it was to go; empty where that is not to be had."""
-        routing = await store.routing(lane, place)
-        return topic_of_killer(routing, self._rules) if routing is not None else ""
 
 
 def in_turn(claims: Iterable[LeftClaim]) -> list[LeftClaim]:

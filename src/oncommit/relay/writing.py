@@ -63,7 +63,7 @@ class Writing:
         self._settings = settings
         self._policy = policy
         self._clock = clock
-        self._watch = watch
+        self.watch = watch
         self._begun = clock()
         self._task: asyncio.Task[None] | None = None
         self._written = asyncio.Event()
@@ -161,13 +161,13 @@ class Writing:
         verdict = settled.verdict
         if verdict.burials:
             await bury_or_park(store, [burial for _, burial in verdict.burials], self._settings)
-            self._watch.died(row.type for row, _ in verdict.burials)
+            self.watch.died(row.type for row, _ in verdict.burials)
         if verdict.failures:
             await fail(store, [failure for _, failure in verdict.failures])
         age = self._clock() - settled.published_at
         sent = [(row.lane, row.place, age) for row in verdict.sent]
         self.sent += await settle(store, settled.epochs, sent, batch=settled.number, archive=self._settings.archive)
-        self._watch.settled(self._clock() - settled.begun_at)
+        self.watch.settled(self._clock() - settled.begun_at)
         self._land([*verdict.sent, *(row for row, _ in verdict.failures), *(row for row, _ in verdict.burials)])
 
     def _land(self, rows: Iterable[FetchedRow]) -> None:

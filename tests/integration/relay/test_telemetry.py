@@ -35,6 +35,21 @@ async def test_a_relay_counts_what_it_does(database: Database) -> None:
     await connection.close()
 
 
+async def test_an_event_that_kills_relays_is_counted_as_dead(database: Database) -> None:
+    connection = await asyncpg.connect(database.dsn)
+    await add(connection, "a", crashes=4)
+    lane, place = await connection.fetchrow("SELECT lane, id FROM oncommit.outbox")
+    await connection.execute(
+        "INSERT INTO oncommit.outbox_claim (relay_id, sink, batch, lane, epoch, first_id, last_id, rows, alone)"
+        " VALUES (gen_random_uuid(), 'main', 1, $1, 1, $2, $2, 1, true)", lane, place,
+    )  # fmt: skip
+    async with Relay(database.dsn, {"main": FailingBroker()}, settings=QUICK) as relay:
+        await drained(connection)
+    assert await connection.fetchval("SELECT reason FROM oncommit.dead_letter") == "crashed"
+    assert relay.metrics.snapshot()["outbox_dlq_total"]["t",].value == 1
+    await connection.close()
+
+
 class LogThatRaises(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         raise OSError(f"no room for {record.msg}")
