@@ -83,16 +83,25 @@ class Behind:
 
     def committed(self, added: Added) -> Awaitable[None] | None:
         """Never raises; what comes back is to be awaited."""
-        self._send(added)
-        return fire(self._hook, tuple(added.events)) if self._hook is not None and added.events else None
+        self.send(added)
+        return self.hear(added)
 
     def committed_blocking(self, added: Added) -> None:
         """The same where nothing can be awaited."""
-        self._send(added)
+        self.send(added)
+        self.hear_blocking(added)
+
+    def hear(self, added: Added) -> Awaitable[None] | None:
+        """The application hears of it; what comes back is to be awaited."""
+        return fire(self._hook, tuple(added.events)) if self._hook is not None and added.events else None
+
+    def hear_blocking(self, added: Added) -> None:
+        """The same where nothing can be awaited."""
         if self._hook is not None and added.events:
             fire_blocking(self._hook, tuple(added.events))
 
-    def _send(self, added: Added) -> None:
+    def send(self, added: Added) -> None:
+        """What does not wait: the sender and the relays are told."""
         if self._offer is not None and added.reserved:
             self._offer(added.reserved, added.size)
         if self._tell is not None and len(added.events) > len(added.reserved):

@@ -43,45 +43,51 @@ def begin(pool: Any, blocks: Open, behind: Behind) -> AbstractAsyncContextManage
 @asynccontextmanager
 async def _async_block(pool: Any, blocks: Open, behind: Behind) -> AsyncIterator[Any]:
     added = Added()
-    async with _opened_async(pool) as connection:
+    async with _opened_async(pool, lambda: behind.send(added.once())) as connection:
         blocks[id(connection)] = added
         try:
             yield connection
         finally:
             del blocks[id(connection)]
-    if (outcome := behind.committed(added.once())) is not None:
+    if (outcome := behind.hear(added.once())) is not None:
         await outcome
 
 
 @contextmanager
 def _sync_block(pool: Any, blocks: Open, behind: Behind) -> Iterator[Any]:
     added = Added()
-    with _opened_sync(pool) as connection:
+    with _opened_sync(pool, lambda: behind.send(added.once())) as connection:
         blocks[id(connection)] = added
         try:
             yield connection
         finally:
             del blocks[id(connection)]
-    behind.committed_blocking(added.once())
+    behind.hear_blocking(added.once())
 
 
 @asynccontextmanager
-async def _opened_async(pool: Any) -> AsyncIterator[Any]:
-    """A connection inside a transaction that ends with the block."""
+async def _opened_async(pool: Any, committed: Callable[[], None]) -> AsyncIterator[Any]:
+    """A connection inside a transaction that ends with the block; ``committed`` is called before it is given back."""
     if hasattr(pool, "begin"):  # SQLAlchemy
         async with pool.begin() as connection:
             yield connection
+        committed()
         return
     take: Callable[[], AbstractAsyncContextManager[Any]] = getattr(pool, "connection", None) or pool.acquire
-    async with take() as connection, connection.transaction():
-        yield connection
+    async with take() as connection:
+        async with connection.transaction():
+            yield connection
+        committed()  # what leaves at once need not wait for the pool, which resets the connection first
 
 
 @contextmanager
-def _opened_sync(pool: Any) -> Iterator[Any]:
+def _opened_sync(pool: Any, committed: Callable[[], None]) -> Iterator[Any]:
     if hasattr(pool, "begin"):  # SQLAlchemy
         with pool.begin() as connection:
             yield connection
+        committed()
         return
-    with pool.connection() as connection, connection.transaction():
-        yield connection
+    with pool.connection() as connection:
+        with connection.transaction():
+            yield connection
+        committed()
