@@ -390,3 +390,24 @@ async def test_mutation_without_a_limit_what_kills_is_tried_for_ever(
             await drained(connection)
         ended.append(len(broker.ids))
     assert ended == [0, 1]
+
+
+async def test_suspects_that_lie_apart_make_none_of_what_lies_between(
+    shared: Database, connection: asyncpg.Connection, other: asyncpg.Connection
+) -> None:
+    """A due head and a late commit were in flight, and a backlog of their lane lies between the two."""
+    store, relay_id, lanes = await owner(connection)
+    await connection.execute(
+        "INSERT INTO oncommit.outbox (event_type, key) SELECT 't', 'k' FROM generate_series(1, 1000)"
+    )
+    lane, first, last = await connection.fetchrow("SELECT lane, min(id), max(id) FROM oncommit.outbox GROUP BY lane")
+    wanted = [(lane, first), (lane, first + 1), (lane, last)]
+    assert len(await store.fetch_ids({lane: lanes[lane]}, wanted, batch=1, budget=10_000)) == 3
+    claims = await connection.fetch("SELECT first_id, last_id, rows FROM oncommit.outbox_claim ORDER BY first_id")
+    assert [tuple(claim) for claim in claims] == [(first, first + 1, 2), (last, last, 1)]
+    await kill(other, relay_id)
+    broker = RecordingBroker()
+    async with relay(shared, broker):
+        await drained(connection)
+    assert len(broker.ids) == 1000
+    assert len(broker.batches) < 20

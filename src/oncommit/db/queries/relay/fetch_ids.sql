@@ -1,5 +1,8 @@
 -- Read certain rows and claim them: heads of waiting keys that have become due, late commits that a sweep has found.
 -- Otherwise as fetch.sql. A row that is not there any more gives nothing.
+--
+-- These rows can lie far apart. A claim that covered all between them would make suspects of as many when we die, to be
+-- tried one by one; so there is a claim for each group that lies together.
 WITH mine AS MATERIALIZED (
     SELECT w.lane, w.epoch
     FROM unnest($1::smallint[], $2::bigint[]) AS w (lane, epoch)
@@ -41,15 +44,22 @@ WITH mine AS MATERIALIZED (
     ) r
 ), taken AS MATERIALIZED (
     SELECT * FROM sized WHERE before <= $9::bigint
+), near AS (
+    SELECT g.*, sum(g.far) OVER (PARTITION BY g.lane ORDER BY g.id) AS nth_group
+    FROM (
+        SELECT t.lane, t.epoch, t.id,
+               CASE WHEN t.id - lag(t.id) OVER (PARTITION BY t.lane ORDER BY t.id) > 100 THEN 1 ELSE 0 END AS far
+        FROM taken t
+        WHERE t.wait <= 0
+    ) g
 ), claim AS (
     INSERT INTO oncommit.outbox_claim (relay_id, sink, batch, lane, epoch, first_id, last_id, rows, alone)
     SELECT $10::uuid, $11::text, $12::bigint, t.lane, t.epoch, min(t.id), max(t.id), count(*),
            false
-    FROM taken t
-    WHERE t.wait <= 0
-      AND set_config('synchronous_commit',
+    FROM near t
+    WHERE set_config('synchronous_commit',
                      replace(current_setting('synchronous_commit'), 'off', 'on'), true) IS NOT NULL
-    GROUP BY t.lane, t.epoch
+    GROUP BY t.lane, t.epoch, t.nth_group
 )
 SELECT lane, epoch, id, event_id, event_type, aggregate_type, aggregate_id, topic, content_type, correlation_id,
        causation_id, saga_id, schema_version, priority, attempts, crashes, max_attempts, created_at, key, wait,
