@@ -16,7 +16,7 @@ from oncommit.testing.bench.relay.timeline import Arrival
 class NatsHome:
     """One stream, one subject."""
 
-    storage = "one stream with file storage"
+    storage = "one stream with file storage, fast batches allowed"
 
     def __init__(self, url: str, subject: str) -> None:
         self._url = url
@@ -24,9 +24,11 @@ class NatsHome:
         self._name = "oncommit_" + subject.replace(".", "_")
 
     async def make(self) -> None:
-        """Add the stream."""
+        """Add the stream, as the guide to brokers says."""
         async with self._jetstream() as jetstream:
-            await jetstream.add_stream(name=self._name, subjects=[self._subject], storage=StorageType.FILE)
+            await jetstream.add_stream(
+                name=self._name, subjects=[self._subject], storage=StorageType.FILE, allow_batched=True
+            )
 
     async def empty(self) -> None:
         """Purge it."""
