@@ -20,7 +20,7 @@ PACKAGES = {
     "aio-pika": "aio-pika",
     "confluent-kafka": "confluent-kafka",
 }
-SIDES = {"direct": "side", "database": "side", "relay": "ours", "reference": "other"}
+SIDES = {"direct": "side", "adapter": "side", "database": "side", "relay": "ours", "reference": "other"}
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -129,9 +129,11 @@ def relay_table(results: Sequence[Result]) -> str:
             relay_name(result),
             f"{result['events']:,}",
             f"{result['direct_per_s']:,.0f}",
+            f"{result['adapter_per_s']:,.0f}",
             f"{result['database_per_s']:,.0f}",
             f"**{result['relay_per_s']:,.0f}**",
             f"**{result['ratio']:.2f}** ({spread(result['spread'])}) {verdict(result['gates'], 'ratio')}",
+            f"{result['adapter_ratio']:.2f}",
             f"{result['reference_per_s']:,.0f}",
             f"{result['factor']:g} {verdict(result['gates'], 'factor')}",
             f"{result['cpu_us_per_event']:g}",
@@ -139,7 +141,20 @@ def relay_table(results: Sequence[Result]) -> str:
         ]
         for result in results
     ]
-    heads = ["", "events", "direct", "database", "relay", "ratio", "reference", "factor", "CPU µs an event", "MB"]
+    heads = [
+        "",
+        "events",
+        "direct",
+        "adapter",
+        "database",
+        "relay",
+        "ratio",
+        "to adapter",
+        "reference",
+        "factor",
+        "CPU µs an event",
+        "MB",
+    ]
     brokers = {
         result["broker"]: f"- {result['about']['broker_version']}: {result['about']['broker_storage']}; "
         f"{result['about']['broker_durability']}."

@@ -36,9 +36,17 @@ def relay(**other: Any) -> RelayResult:
 
 
 def beside_ceiling(**other: Any) -> RelayResult:
-    sides = {"direct": [1000.0, 1100.0], "database": [3000.0], "relay": [900.0], "reference": [60.0]}
+    sides = {
+        "direct": [1000.0, 1100.0],
+        "adapter": [2000.0],
+        "database": [3000.0],
+        "relay": [900.0],
+        "reference": [60.0],
+    }
     told = {f"{side}_per_s": rates[0] for side, rates in sides.items()}
-    return relay(**{**told, "rounds": sides, "ratio": 0.9, "spread": (0.8, 0.95), "factor": 15.0, **other})
+    return relay(
+        **{**told, "rounds": sides, "ratio": 0.9, "spread": (0.8, 0.95), "adapter_ratio": 0.45, "factor": 15.0, **other}
+    )
 
 
 @pytest.fixture

@@ -35,7 +35,10 @@ def test_all_sides_on_servers_of_its_own(measured: Measured) -> None:
     assert found["cpu_us_per_event"] > 0
     assert 20 < found["peak_rss_mb"] < 200
     assert found["batch"] > 100
-    assert set(found["seconds"]) >= {"servers", "backlog", "warm_up", "direct", "database", "relay", "reference"}
+    higher = min(("adapter_per_s", "database_per_s"), key=lambda side: found[side])
+    assert found["adapter_ratio"] == pytest.approx(found["relay_per_s"] / found[higher], rel=0.01)
+    phases = {"servers", "backlog", "warm_up", "direct", "adapter", "database", "relay", "reference"}
+    assert set(found["seconds"]) >= phases
     about = found["about"]
     assert about | {"fsync": "on", "synchronous_commit": "on", "own_server": True, "own_broker": True} == about
     assert "file storage" in about["broker_storage"]

@@ -42,7 +42,7 @@ def test_a_ratio_is_of_pairs_and_not_of_medians() -> None:
 
 
 def test_sides_follow_from_conditions() -> None:
-    assert Plan(broker="nats").going == ("direct", "database", "relay", "reference")
+    assert Plan(broker="nats").going == ("direct", "adapter", "database", "relay", "reference")
     assert Plan(broker="nats", relays=2, delayed=5).going == ("plain", "relay")
     assert Plan(broker="nats", sides=("relay", "direct")).going == ("direct", "relay")
     assert Plan(broker="nats", waiting=7, open_transaction=True).conditions == ["7 waiting", "a transaction left open"]

@@ -40,11 +40,11 @@ def relay(
 ) -> int:
     """Events per second from the outbox to the broker, beside what holds it back.
 
-    Four sides in turns, each on a backlog written before: the relay, a process as users start it; the same messages
-    in the same batches published by the same client without a database; the relay's loop without a broker; and what
-    most libraries do (claim 100, publish, mark one by one). The ratio is that of the relay to the slower of the second
-    and third. With a condition (--waiting, --open-transaction, --relays, --delayed): the relay under it beside itself
-    without. Takes some minutes; all share this machine's cores.
+    Five sides in turns, each on a backlog written before: the relay, a process as users start it; the same messages
+    in the same batches published by the broker's client without a database; the same by our adapter; the relay's loop
+    without a broker; and what most libraries do (claim 100, publish, mark one by one). The ratio is that of the relay
+    to the slower of client and loop. With a condition (--waiting, --open-transaction, --relays, --delayed): the relay
+    under it beside itself without. Takes some minutes; all share this machine's cores.
     """
     from oncommit.errors import OncommitError
     from oncommit.testing.bench.relay.plan import Plan, fitting_events

@@ -10,7 +10,7 @@ import msgspec
 from oncommit.errors import ConfigError
 from oncommit.testing.bench.workload import PAYLOAD_BYTES, one_key, uniform, unique, zipf
 
-AGAINST_CEILING: Final = ("direct", "database", "relay", "reference")
+AGAINST_CEILING: Final = ("direct", "adapter", "database", "relay", "reference")
 AGAINST_PLAIN: Final = ("plain", "relay")
 KEYS: Final = {"uniform": uniform, "zipf": zipf, "1": one_key, "unique": unique}
 EVENTS: Final = 100_000

@@ -40,12 +40,17 @@ class RelayResult(msgspec.Struct, kw_only=True, omit_defaults=True):
     pairs: int
     conditions: list[str] = []
     direct_per_s: float | None = None
+    """The broker's client as its documentation shows it, without a database."""
+    adapter_per_s: float | None = None
+    """Our adapter without a database."""
     database_per_s: float | None = None
     relay_per_s: float | None = None
     ceiling: str | None = None
     """The slower of direct and database."""
     ratio: float | None = None
     """Of the relay to the ceiling, the median of the pairs."""
+    adapter_ratio: float | None = None
+    """Of the relay to the slower of adapter and database: to a ceiling that is higher where our adapter is quicker."""
     spread: tuple[float, float] | None = None
     reference_per_s: float | None = None
     factor: float | None = None

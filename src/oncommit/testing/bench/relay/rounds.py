@@ -56,9 +56,16 @@ class Rounds:
         self.fill_seconds = 0.0
 
     def direct(self) -> float:
-        """Events a second by the client alone."""
+        """Events a second by the broker's client alone."""
+        return self._without_database("direct")
+
+    def adapter(self) -> float:
+        """Events a second by our adapter alone."""
+        return self._without_database("adapter")
+
+    def _without_database(self, side: str) -> float:
         asyncio.run(self._prepare())
-        marks = self._side("direct")
+        marks = self._side(side)
         return arrival_rate(self._arrival(self._plan.events), marks)
 
     def reference(self) -> float:

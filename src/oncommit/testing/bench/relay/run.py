@@ -81,6 +81,8 @@ def _one(rounds: Rounds, side: str) -> Round | float:
     match side:
         case "direct":
             return rounds.direct()
+        case "adapter":
+            return rounds.adapter()
         case "database":
             return rounds.database()
         case "reference":
@@ -125,6 +127,9 @@ def _compare(result: RelayResult, rates: dict[str, list[float]]) -> None:
         # Which is the ceiling is decided once, by the medians: the lower of each pair would be lower than either.
         result.ceiling = "direct" if result.direct_per_s <= result.database_per_s else "database"
         result.ratio, result.spread = compared(rates[result.ceiling], rates["relay"])
+    if result.adapter_per_s is not None and result.database_per_s is not None:
+        higher = "adapter" if result.adapter_per_s <= result.database_per_s else "database"
+        result.adapter_ratio = compared(rates[higher], rates["relay"])[0]
     if result.reference_per_s is not None:
         result.factor = round(compared(rates["reference"], rates["relay"])[0], 1)
     if result.plain_per_s is not None:

@@ -19,6 +19,7 @@ from oncommit.brokers.registry import make_broker
 from oncommit.errors import OncommitError
 from oncommit.relay.relay import Relay
 from oncommit.testing.bench.relay.adapters import Acknowledging, Collecting
+from oncommit.testing.bench.relay.clients import CLIENTS
 from oncommit.testing.bench.relay.reference import claim_publish_mark
 from oncommit.testing.bench.relay.timeline import Mark
 
@@ -37,8 +38,30 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def direct(job: Job) -> list[Mark]:
-    """What the relay would send, in the batches in which it would, prepared in memory and published without it."""
+    """What the relay would send, by the broker's client as its documentation shows it."""
     broker = make_broker(job.broker)
+    batches = await _collected(job, broker)
+    marks = []
+    async with CLIENTS[broker.capabilities.name](job.broker) as publish:
+        for batch in batches:
+            await publish(batch)
+            marks.append(Mark(time.monotonic(), len(batch)))
+    return marks
+
+
+async def adapter(job: Job) -> list[Mark]:
+    """The same by our adapter, without the relay."""
+    broker = make_broker(job.broker)
+    batches = await _collected(job, broker)
+    await broker.open()
+    try:
+        return [await _publish(broker, batch) for batch in batches]
+    finally:
+        await broker.close()
+
+
+async def _collected(job: Job, broker: Broker) -> list[Sequence[Message]]:
+    """The batches as the relay makes them, in memory."""
     collecting = Collecting(broker.capabilities)
     async with Relay(job.dsn, {"main": collecting}, schema=job.schema):
         while collecting.events < job.events:  # noqa: ASYNC110 - the adapter has no event to wait for
@@ -46,11 +69,7 @@ async def direct(job: Job) -> list[Mark]:
     # What lies ready must not be walked through by each garbage collection: a client has no backlog in memory.
     gc.collect()
     gc.freeze()
-    await broker.open()
-    try:
-        return [await _publish(broker, batch) for batch in collecting.batches]
-    finally:
-        await broker.close()
+    return collecting.batches
 
 
 async def _publish(broker: Broker, batch: Sequence[Message]) -> Mark:
@@ -84,7 +103,7 @@ def main() -> None:
     if job.side == "database":
         asyncio.run(database(job))
         return
-    marks = asyncio.run(direct(job) if job.side == "direct" else reference(job))
+    marks = asyncio.run({"direct": direct, "adapter": adapter, "reference": reference}[job.side](job))
     sys.stdout.buffer.write(msgspec.json.encode(marks))
 
 
