@@ -33,6 +33,6 @@ def _row(place: Place, entry: Definition, loaded: Loaded) -> tuple[str, str, str
 
 def _pointer(place: Place, url: Any) -> str:
     from oncommit.brokers.registry import describe_broker
-    from oncommit.db.dsn import describe_dsn
+    from oncommit.db.address import describe_dsn
 
     return describe_broker(url) if place[-1] == "broker" else describe_dsn(url)

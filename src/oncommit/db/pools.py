@@ -12,14 +12,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-import asyncpg
-
+from oncommit.db.address import CONNECT_TIMEOUT, normalise_dsn
 from oncommit.db.calls import Work
 from oncommit.db.connection import driver_for
-from oncommit.db.dsn import CONNECT_TIMEOUT, normalise_dsn
 from oncommit.errors import UnsupportedConnection
+
+if TYPE_CHECKING:
+    import asyncpg
 
 T = TypeVar("T")
 
@@ -122,6 +123,8 @@ class _Own:
         self._opening = asyncio.Lock()
 
     async def run(self, make: Callable[[], Work[T]], schema: str, *, timeout: float) -> T:
+        import asyncpg
+
         async with asyncio.timeout(timeout):
             async with self._opening:
                 if self._runner is None:

@@ -9,8 +9,8 @@ import msgspec
 
 from oncommit.brokers.redis_client import redis_client
 from oncommit.db import pools
+from oncommit.db.address import normalise_dsn
 from oncommit.db.calls import Call, Work
-from oncommit.db.dsn import normalise_dsn
 from oncommit.db.sql import query
 from oncommit.errors import ConfigError
 from oncommit.identifiers import DEFAULT_SCHEMA, check_service, wake_channel, wake_list

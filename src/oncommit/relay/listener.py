@@ -17,7 +17,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from oncommit.db.dsn import describe_dsn, open_connection
+from oncommit.db.address import describe_dsn
+from oncommit.db.dsn import open_connection
 from oncommit.db.sql import query
 from oncommit.errors import DatabaseUnreachable
 from oncommit.identifiers import wake_channel

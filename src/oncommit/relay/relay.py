@@ -25,7 +25,8 @@ import asyncpg
 from oncommit._version import __version__
 from oncommit.brokers.base import Broker
 from oncommit.brokers.watch import Watch
-from oncommit.db.dsn import CONNECT_TIMEOUT, normalise_dsn, open_connection
+from oncommit.db.address import CONNECT_TIMEOUT, normalise_dsn
+from oncommit.db.dsn import open_connection
 from oncommit.db.migrate import check
 from oncommit.db.sql import query
 from oncommit.errors import ConfigError, DatabaseUnreachable

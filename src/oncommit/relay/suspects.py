@@ -58,9 +58,17 @@ class Suspects:
         for claim in lane.suspects:
             if claim.alone and claim.rows == 1:
                 await self._charge(lane, claim.first, store)
+        late = set(await store.holders())
         while (stretch := next_stretch(lane)) is not None:
             last, most, alone = stretch
             batch = await reader.read_some(lane, last, most, alone=alone)
+            if late and (left := late - set(await store.holders())):
+                # They may have brought what belongs before something that was read (S-whole). Who has begun since has
+                # drawn higher ids than those of the suspects.
+                late -= left
+                await store.unclaim(batch.number)
+                lane.forget()
+                continue
             rows = lane.order.admit(lane.fresh(batch.rows), self._clock()).go
             lane.takes_off(row.place for row in rows)
             self._writing.take(batch.number, await self._publish(rows) if rows else [])

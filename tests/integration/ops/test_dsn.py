@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from oncommit.db.dsn import describe_dsn, normalise_dsn, open_connection
+from oncommit.db.address import describe_dsn, normalise_dsn
+from oncommit.db.dsn import open_connection
 from oncommit.errors import ConfigError, DatabaseUnreachable, OncommitError
 from oncommit.testing.servers import AnyServer, Database
 

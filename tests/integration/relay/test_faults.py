@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
 import nats
 import pytest
+from asyncpg.transaction import Transaction
 
 from oncommit.brokers.base import Message, Outcome
 from oncommit.brokers.nats import NatsBroker
@@ -19,6 +20,7 @@ from oncommit.errors import ConfigError, PublishFailed, PublishRejected, TopicUn
 from oncommit.relay import suspects as suspects_module
 from oncommit.relay.lane import Lane
 from oncommit.relay.relay import Relay
+from oncommit.relay.store import Store
 from oncommit.relay.suspects import next_stretch
 from oncommit.testing.brokers import FailingBroker, RecordingBroker
 from oncommit.testing.servers import AnyServer, Database, Databases
@@ -227,6 +229,65 @@ async def test_mutation_suspects_that_are_tried_at_once_overtake(
     monkeypatch.setattr(suspects_module, "next_stretch", at_once)
     sent, written = await suspect_behind_a_failed_head(database, connection)
     assert sent == written[::-1]
+
+
+class CommittingBroker(RecordingBroker):
+    """Ends somebody's transaction with the first thing that it takes."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        super().__init__()
+        self._transaction: Transaction | None = transaction
+
+    async def publish(self, batch: Sequence[Message], *, timeout: float) -> Sequence[Outcome]:
+        if self._transaction is not None:
+            transaction, self._transaction = self._transaction, None
+            await transaction.commit()
+        return await super().publish(batch, timeout=timeout)
+
+
+async def suspects_around_a_late_commit(database: Database, connection: asyncpg.Connection) -> list[bool]:
+    """Between two suspects lies the second event of a transaction that commits when the first of them is tried.
+
+    Of its two events, in the order of their arrival: whether it is the first.
+    """
+    place = "oncommit.lane_of(5::smallint, {}, NULL, NULL, oncommit.make_id())"
+    before, behind = await connection.fetchrow(
+        f"SELECT min(k), max(k) FROM (SELECT 'x' || n AS k FROM generate_series(1, 500) AS n) AS keys"
+        f" WHERE {place.format('k')} = {place.format(repr('a'))}"
+    )
+    writer = await asyncpg.connect(database.dsn)
+    transaction = writer.transaction()
+    await transaction.start()
+    (first,) = await add(writer, "a")
+    await add(connection, before)
+    (second,) = await add(writer, "a")
+    await add(connection, behind)
+    await connection.execute(
+        "INSERT INTO oncommit.outbox_claim (relay_id, sink, batch, lane, epoch, first_id, last_id, rows)"
+        " SELECT gen_random_uuid(), 'main', 1, lane, 1, min(id), max(id), 2 FROM oncommit.outbox GROUP BY lane"
+    )
+    broker = CommittingBroker(transaction)
+    async with relay(database, broker):
+        await broker.wait_for(4)
+        await drained(connection)
+    await writer.close()
+    return [one == first for one in broker.ids if one in (first, second)]
+
+
+@pytest.mark.rule("S-whole")
+async def test_what_commits_among_suspects_comes_in_order(database: Database, connection: asyncpg.Connection) -> None:
+    assert await suspects_around_a_late_commit(database, connection) == [True, False]
+
+
+@pytest.mark.rule("S-whole")
+async def test_mutation_suspects_without_a_look_back_reorder(
+    database: Database, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody(_self: Store) -> list[str]:
+        return []
+
+    monkeypatch.setattr(Store, "holders", nobody)
+    assert await suspects_around_a_late_commit(database, connection) == [False, True]
 
 
 async def test_the_full_pass_finds_what_no_rule_foresaw(database: Database, connection: asyncpg.Connection) -> None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 import msgspec
 
-from oncommit.db.dsn import normalise_dsn, open_connection
+from oncommit.db.address import normalise_dsn
+from oncommit.db.dsn import open_connection
 from oncommit.db.migrate import migrate
 from oncommit.testing.bench.workload import ACCOUNTS, BUSINESS_TABLES, FILL_ACCOUNTS
 from oncommit.testing.servers import postgres
