@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from oncommit.testing.plugin import not_to_be_had
 from oncommit.testing.servers import ServerUnavailable
 from oncommit.testing.servers import kafka as kafka_server
 from tests.brokers.kafkas import ACCESS, KafkaBench
@@ -17,4 +18,4 @@ def kafka_bench() -> Iterator[KafkaBench]:
         with kafka_server(durable=True, settings=ACCESS, logins={"app": "right"}, proxied=True) as server:
             yield KafkaBench(server)
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        not_to_be_had(error)

@@ -106,4 +106,14 @@ def bench() -> Iterator[Bench]:
 
 
 class TestFlawed(Conformance):
-    pass
+    lacks = frozenset(
+        {
+            "deduplicates",
+            "ordered_pipelining",
+            "transactional_batch",
+            "max_message",
+            "oversize",
+            "forbidden_topic",
+            "wrong_login",
+        }
+    )

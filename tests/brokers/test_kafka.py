@@ -14,4 +14,4 @@ def bench(kafka_bench: KafkaBench) -> KafkaBench:
 
 
 class TestKafka(Conformance):
-    pass
+    lacks = frozenset({"deduplicates", "transactional_batch"})

@@ -76,4 +76,4 @@ def bench() -> Iterator[Bench]:
 
 
 class TestNats(Conformance):
-    pass
+    lacks = frozenset({"ordered_pipelining", "transactional_batch", "max_message"})

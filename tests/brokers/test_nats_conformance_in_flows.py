@@ -40,4 +40,4 @@ def bench() -> Iterator[Bench]:
 
 
 class TestNatsInFlows(Conformance):
-    pass
+    lacks = frozenset({"ordered_pipelining", "transactional_batch", "max_message"})

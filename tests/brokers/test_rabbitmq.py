@@ -13,6 +13,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from oncommit.brokers.rabbitmq import RabbitBroker
 from oncommit.testing.conformance import Arrived, Bench, Conformance, WrongLogin
+from oncommit.testing.plugin import not_to_be_had
 from oncommit.testing.servers import ServerUnavailable, rabbitmq
 from oncommit.testing.servers.server import Server
 from oncommit.testing.servers.sql import run_async
@@ -100,11 +101,11 @@ def bench() -> Iterator[Bench]:
             server.restart()
             yield bench
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        not_to_be_had(error)
 
 
 class TestRabbit(Conformance):
-    pass
+    lacks = frozenset({"deduplicates", "ordered_pipelining", "transactional_batch", "max_message"})
 
 
 class BenchOfMissingExchange(RabbitBench):

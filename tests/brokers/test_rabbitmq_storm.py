@@ -15,6 +15,7 @@ import pytest
 from oncommit.brokers.base import Message
 from oncommit.brokers.rabbitmq import RabbitBroker
 from oncommit.errors import NotAttempted, TopicUnavailable
+from oncommit.testing.plugin import not_to_be_had
 from oncommit.testing.servers import ServerUnavailable, rabbitmq
 from oncommit.testing.servers.server import Server
 from tests.brokers.rabbit import EXCHANGE, Rabbit, connected, message, opened, rabbitmqctl
@@ -35,7 +36,7 @@ def server() -> Iterator[Server]:
             rabbitmqctl(server, "set_topic_permissions", "clerk", EXCHANGE, "^(order|nobody)", "^$")
             yield server
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        not_to_be_had(error)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from oncommit.errors import BrokerUnavailable
+from oncommit.testing.plugin import not_to_be_had
 from oncommit.testing.servers import ServerUnavailable, rabbitmq
 from oncommit.testing.servers.ports import claim_port
 from tests.brokers.rabbit import connected, kinds, message, opened
@@ -83,7 +84,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         with rabbitmq(settings) as server:
             yield Secured(server.url, port.number, ours, folder)
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        not_to_be_had(error)
     finally:
         port.release()
 

@@ -10,6 +10,7 @@ import pytest
 from oncommit.brokers.amqp import connection as amqp_connection
 from oncommit.brokers.rabbitmq import RabbitBroker
 from oncommit.errors import BrokerUnavailable
+from oncommit.testing.plugin import not_to_be_had
 from oncommit.testing.servers import ServerUnavailable, rabbitmq
 from oncommit.testing.servers.server import Server
 from tests.brokers.rabbit import (
@@ -34,7 +35,7 @@ def server() -> Iterator[Server]:
         with rabbitmq() as server:
             yield server
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        not_to_be_had(error)
 
 
 @pytest.fixture

@@ -80,6 +80,8 @@ def server() -> Iterator[Server]:
 
 
 class TestRedis(Conformance):
+    lacks = frozenset({"deduplicates", "transactional_batch"})
+
     @pytest.fixture
     def bench(self, server: Server) -> RedisBench:
         return RedisBench(server, "app")
@@ -87,6 +89,8 @@ class TestRedis(Conformance):
 
 class TestRedisWithoutScripts(Conformance):
     """A user who may add to streams and do nothing else."""
+
+    lacks = frozenset({"deduplicates", "ordered_pipelining", "transactional_batch"})
 
     @pytest.fixture
     def bench(self, server: Server) -> RedisBench:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -24,6 +24,33 @@ KEPT_LOGS = pytest.StashKey[list[str]]()
 DEFAULT_POSTGRES = 18
 
 
+def not_to_be_had(error: Exception) -> NoReturn:
+    """Skip a test whose server cannot be had here; where the environment says `CI=true`, fail it."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"CI=true, so everything has to be here. {error}", pytrace=False)
+    pytest.skip(str(error))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The suite's mark."""
+    config.addinivalue_line("markers", "oncommit_hangs_on(*names): left out where the class names one in `lacks`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Cases of the conformance suite that are not for this adapter are no tests of it; so none is skipped."""
+    left_out = [item for item in items if _is_left_out(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("oncommit_hangs_on")
+    lacks: frozenset[str] = getattr(getattr(item, "cls", None), "lacks", frozenset())
+    return mark is not None and not lacks.isdisjoint(mark.args)
+
+
 @pytest.fixture(scope="session")
 def oncommit_servers(request: pytest.FixtureRequest) -> Iterator[Callable[[str], AnyServer]]:
     """A function from a server's name ("postgres18", "nats", …) to the running server of this run."""
@@ -35,9 +62,7 @@ def oncommit_servers(request: pytest.FixtureRequest) -> Iterator[Callable[[str],
         try:
             return pool.get(name)
         except ServerUnavailable as error:
-            if os.environ.get("CI") == "true":
-                pytest.fail(f"CI=true, so everything has to be here. {error}", pytrace=False)
-            pytest.skip(str(error))
+            not_to_be_had(error)
 
     yield get
     if request.session.testsfailed:

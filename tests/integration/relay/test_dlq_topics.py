@@ -17,6 +17,7 @@ from oncommit.errors import PublishFailed, PublishRejected, TopicUnavailable
 from oncommit.relay.relay import Relay
 from oncommit.relay.store import Burial, Store
 from oncommit.testing.brokers import FailingBroker
+from oncommit.testing.plugin import not_to_be_had
 from oncommit.testing.servers import AnyServer, Database, Databases, ServerUnavailable, rabbitmq
 from oncommit.testing.servers.server import Server
 from oncommit.topics import TopicRules
@@ -328,7 +329,7 @@ def rabbit_server() -> Iterator[Server]:
         with rabbitmq() as server:
             yield server
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        not_to_be_had(error)
 
 
 async def test_rabbitmq_what_its_queue_never_answers_goes_to_another(

@@ -13,6 +13,7 @@ from confluent_kafka import Message
 from oncommit.brokers.kafka import KafkaBroker
 from oncommit.brokers.registry import make_broker
 from oncommit.relay.relay import Relay
+from oncommit.testing.plugin import not_to_be_had
 from oncommit.testing.servers import Database, ServerUnavailable
 from oncommit.testing.servers import kafka as kafka_server
 from tests.brokers.kafkas import KafkaBench
@@ -35,7 +36,7 @@ def bench() -> Iterator[KafkaBench]:
         with kafka_server(durable=True) as server:
             yield KafkaBench(server, guarded=False)
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        not_to_be_had(error)
 
 
 @pytest.mark.timeout(240)

@@ -11,6 +11,7 @@ import pytest
 
 from oncommit.brokers.rabbitmq import RabbitBroker
 from oncommit.relay.relay import Relay
+from oncommit.testing.plugin import not_to_be_had
 from oncommit.testing.servers import Database, ServerUnavailable, rabbitmq
 from oncommit.testing.servers.server import Server
 from tests.brokers.rabbit import connected
@@ -30,7 +31,7 @@ def server() -> Iterator[Server]:
         with rabbitmq() as server:
             yield server
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        not_to_be_had(error)
 
 
 @pytest.mark.timeout(180)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from oncommit.testing.plugin import POOL
+from oncommit.testing.plugin import POOL, not_to_be_had
 from oncommit.testing.servers import (
     NotReady,
     Server,
@@ -46,7 +46,7 @@ def started(name: str) -> Server:
     except ServerUnavailable as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+        not_to_be_had(error)
     return one
 
 
@@ -211,7 +211,7 @@ def test_pgbouncer_passes_queries_on() -> None:
                 one.ping()
             one.start()
     except ServerUnavailable as error:
-        pytest.skip(str(error))
+        not_to_be_had(error)
 
 
 def test_names_that_are_not_there_are_told() -> None:

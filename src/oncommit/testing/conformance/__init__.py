@@ -10,7 +10,8 @@
         pass
 
 A bench says what the suite cannot know: how to reach the server, hurt it, and look at what arrived. Cases that hang on
-a capability are skipped where the adapter does not declare it. It takes pytest with pytest-asyncio.
+something which an adapter does not promise, or a bench does not have, are left out where the class names it in
+``lacks``, and fail where it does not. It takes pytest with pytest-asyncio.
 """
 
 from __future__ import annotations

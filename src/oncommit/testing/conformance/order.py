@@ -9,7 +9,7 @@ from oncommit.errors import NotAttempted, TopicUnavailable
 from oncommit.testing.conformance.bench import Bench
 from oncommit.testing.conformance.checks import acknowledged, check_all, check_once, check_order
 from oncommit.testing.conformance.messages import Mint, ids
-from oncommit.testing.conformance.work import PATIENT, need, opened
+from oncommit.testing.conformance.work import PATIENT, hangs_on, need, opened
 
 
 class Order:
@@ -35,9 +35,10 @@ class Order:
             check_all(messages, await broker.publish(messages, timeout=PATIENT))
         assert [one.message_id for one in await bench.arrived(topic)] == ids(messages)
 
+    @hangs_on("oversize")
     async def test_behind_one_that_is_refused_its_key_waits(self, bench: Bench) -> None:
         """One of the first key is too large: what comes after it of that key does not go, everything else does."""
-        size = need(bench.oversize(), "limit of size")
+        size = need(bench.oversize(), "oversize")
         topic = await bench.make_topic()
         async with opened(bench) as broker:
             mint = Mint(broker, topic)

@@ -12,7 +12,7 @@ from oncommit.errors import BrokerUnavailable, PublishRejected, TopicUnavailable
 from oncommit.testing.conformance.bench import Bench
 from oncommit.testing.conformance.checks import check_once
 from oncommit.testing.conformance.messages import Mint
-from oncommit.testing.conformance.work import PATIENT, need, opened
+from oncommit.testing.conformance.work import PATIENT, hangs_on, need, opened
 
 QUICK = 10.0
 """Seconds within which a refusal is told, although the publish has a longer limit."""
@@ -21,9 +21,10 @@ QUICK = 10.0
 class Refusals:
     """The kinds of error."""
 
+    @hangs_on("oversize")
     async def test_too_large_is_rejected_for_good(self, bench: Bench) -> None:
         """And only that one."""
-        size = need(bench.oversize(), "limit of size")
+        size = need(bench.oversize(), "oversize")
         topic = await bench.make_topic()
         async with opened(bench) as broker:
             mint = Mint(broker, topic)
@@ -49,9 +50,10 @@ class Refusals:
             assert [outcomes[0], *outcomes[2:]] == [None] * 3
         check_once(await bench.arrived(topic), [batch[0], *batch[2:]])
 
+    @hangs_on("forbidden_topic")
     async def test_a_forbidden_topic_stops_only_itself(self, bench: Bench) -> None:
         """The same for one that exists and may not be written to."""
-        forbidden = need(bench.forbidden_topic(), "topic that is forbidden")
+        forbidden = need(bench.forbidden_topic(), "forbidden_topic")
         topic = await bench.make_topic()
         async with opened(bench) as broker:
             mint = Mint(broker, topic)
@@ -64,11 +66,12 @@ class Refusals:
             assert [outcomes[0], *outcomes[2:]] == [None] * 3
         check_once(await bench.arrived(topic), [batch[0], *batch[2:]])
 
+    @hangs_on("wrong_login")
     async def test_a_login_that_is_refused_is_no_event_s_fault(
         self, bench: Bench, caplog: pytest.LogCaptureFixture
     ) -> None:
         """It counts as the broker being unavailable; the error says what to look at, and nothing shows the password."""
-        login = need(bench.wrong_login(), "login that it refuses")
+        login = need(bench.wrong_login(), "wrong_login")
         caplog.set_level(logging.DEBUG)
         broker = bench.broker(login.url)
         try:

@@ -99,8 +99,20 @@ async def eventually(look: Callable[[], Awaitable[T]], good: Callable[[T], bool]
         await asyncio.sleep(0.02)  # a server has no event to wait for
 
 
-def need(value: T | None, what: str) -> T:
-    """Skip the case where the broker has no such thing, and say so."""
-    if value is None:
-        pytest.skip(f"this broker has no {what}")
+def hangs_on(*names: str) -> pytest.MarkDecorator:
+    """A case for those only that have these; it is left out where the class names one of them in ``lacks``."""
+    return pytest.mark.oncommit_hangs_on(*names)
+
+
+def need(value: T | None, name: str) -> T:
+    """What the case hangs on; it must not pass by not being tried."""
+    if not value:
+        pytest.fail(f"there is no {name} here: say so, lacks = frozenset({{{name!r}}}) in the class", pytrace=False)
     return value
+
+
+def offered(bench: Bench, name: str) -> object:
+    """What there is of this name: a capability of the adapter, or something that the bench has."""
+    if name in ("forbidden_topic", "oversize", "wrong_login"):
+        return getattr(bench, name)()
+    return getattr(bench.broker(bench.url).capabilities, name)
