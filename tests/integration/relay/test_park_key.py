@@ -317,7 +317,9 @@ async def test_a_lane_full_of_parked_keys_says_that_it_stands_still(
     async with relay(database, broker, most_blocked=2):
         await until(connection, PARKED, 2)
         behind = await add(connection, keys[2])
-        assert f"lane {lane} stands still: 2 of its keys wait for an operator" in caplog.text
+        async with asyncio.timeout(15):
+            while f"lane {lane} stands still: 2 of its keys wait for an operator" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+                await asyncio.sleep(0.01)
         broker.judge = None
         await connection.execute(RELEASE)
         await drained(connection)
