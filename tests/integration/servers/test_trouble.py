@@ -98,7 +98,7 @@ def test_a_failed_start_shows_and_keeps_its_log_and_leaves_nothing_else(
 
 
 def test_a_start_that_takes_too_long_says_so() -> None:
-    one = Server(nats_module.NatsRecipe(durable=False), start_timeout=0.5)
+    one = Server(nats_module.NatsRecipe(durable=False, settings={}), start_timeout=0.5)
     # Listens elsewhere than where it is asked.
     one.recipe.url = lambda _port: "nats://127.0.0.1:1"  # type: ignore[method-assign]
     with pytest.raises(ServerError, match="gave no answer within") as caught:
