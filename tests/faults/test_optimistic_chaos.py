@@ -7,7 +7,6 @@ several times longer than a reservation, and five hot keys are written by everyb
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -74,11 +73,6 @@ class ShopProcess(RelayProcess):
             self._process = subprocess.Popen(self._command, stderr=log, cwd=ROOT)
 
 
-def seeds_of_shops() -> list[int]:
-    """As for the relays; but the slice for every day is the same: some plans leave shops hardly time to write."""
-    return seeds() if os.environ.get("CHAOS_SEED") or os.environ.get("CHAOS_SECONDS") else [3]
-
-
 def sends(folder: Path) -> dict[str, int]:
     """What became of the sends, as far as the shops could tell."""
     told = [json.loads(path.read_text()) for path in folder.glob("sends-*.json")]
@@ -105,7 +99,7 @@ def processes(
 
 
 @pytest.mark.timeout(SECONDS + DRAIN + 120)
-@pytest.mark.parametrize("seed", seeds_of_shops(), ids=lambda seed: "fixed" if seed == 3 else "seed")
+@pytest.mark.parametrize("seed", seeds(), ids=lambda seed: "fixed" if seed == 3 else "seed")
 async def test_senders_killed_and_paused(
     seed: int,
     database: Database,
